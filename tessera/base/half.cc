@@ -22,10 +22,11 @@ std::uint16_t f32_to_f16(float value) {
   auto bits = std::bit_cast<std::uint32_t>(value);
   auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude > 0x7f800000u)
+    return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to infinity
   if (magnitude < 0x38800000u) {                                                    // below 2^-14: subnormal
-    float scaled = std::bit_cast<float>(magnitude) * 16777216.0f;                   // in units of 2^-24, exact
+    float scaled = std::bit_cast<float>(magnitude) * 16777216.0f;  // in units of 2^-24, exact
     return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::nearbyint(scaled)));
   }
   std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
@@ -59,16 +60,19 @@ template <typename To, typename F>
 bool convert_to(DType from, const std::byte* source, std::byte* destination, std::int64_t n, F narrow) {
   switch (from) {
     case DType::kF16:
-      map_elements<std::uint16_t, To>(source, destination, n, [&](std::uint16_t b) { return narrow(f16_to_f32(b)); });
+      map_elements<std::uint16_t, To>(source, destination, n,
+                                      [&](std::uint16_t b) { return narrow(f16_to_f32(b)); });
       return true;
     case DType::kBF16:
-      map_elements<std::uint16_t, To>(source, destination, n, [&](std::uint16_t b) { return narrow(bf16_to_f32(b)); });
+      map_elements<std::uint16_t, To>(source, destination, n,
+                                      [&](std::uint16_t b) { return narrow(bf16_to_f32(b)); });
       return true;
     case DType::kF32:
       map_elements<float, To>(source, destination, n, [&](float v) { return narrow(v); });
       return true;
     case DType::kF64:
-      map_elements<double, To>(source, destination, n, [&](double v) { return narrow(static_cast<float>(v)); });
+      map_elements<double, To>(source, destination, n,
+                               [&](double v) { return narrow(static_cast<float>(v)); });
       return true;
     default:
       return false;
@@ -94,12 +98,14 @@ void convert_elements(DType from, const std::byte* source, DType to, std::byte* 
       known = convert_to<float>(from, source, destination, n, [](float v) { return v; });
       break;
     case DType::kF64:
-      known = convert_to<double>(from, source, destination, n, [](float v) { return static_cast<double>(v); });
+      known =
+          convert_to<double>(from, source, destination, n, [](float v) { return static_cast<double>(v); });
       break;
     default:
       break;
   }
-  if (!known) fail(ErrorCode::kUnimplemented, "no conversion from {} to {}", dtype_name(from), dtype_name(to));
+  if (!known)
+    fail(ErrorCode::kUnimplemented, "no conversion from {} to {}", dtype_name(from), dtype_name(to));
 }
 
 }  // namespace tessera

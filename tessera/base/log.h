@@ -10,8 +10,8 @@ namespace tessera {
 
 enum class LogLevel { kDebug, kInfo, kWarning };
 
-// Where the library's messages go; nowhere until a callback is set. The callback may be called from any thread and
-// must not throw. Set it before work starts.
+// Where the library's messages go; nowhere until a callback is set. The callback may be called from any
+// thread and must not throw. Set it before work starts.
 using LogCallback = std::function<void(LogLevel, const std::string&)>;
 void set_log_callback(LogCallback callback);
 bool log_enabled();

@@ -9,11 +9,13 @@
 namespace tessera {
 
 Shape::Shape(std::span<const std::int64_t> dims) {
-  if (dims.size() > kMaxRank) invalid_argument("a shape has at most {} axes; {} were given", kMaxRank, dims.size());
+  if (dims.size() > kMaxRank)
+    invalid_argument("a shape has at most {} axes; {} were given", kMaxRank, dims.size());
   std::int64_t product = 1;
   for (std::int64_t d : dims) {
     if (d < 0) invalid_argument("a shape with the negative extent {}", d);
-    if (d > 0 && product > (std::int64_t{1} << 62) / d) invalid_argument("a shape with more than 2^62 elements");
+    if (d > 0 && product > (std::int64_t{1} << 62) / d)
+      invalid_argument("a shape with more than 2^62 elements");
     product *= std::max<std::int64_t>(d, 1);
     dims_[static_cast<std::size_t>(rank_++)] = d;
   }

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// The extents of a tensor, outermost first; at most kMaxRank of them, held in place (copying never allocates).
-// Extents may be zero. An empty shape is a scalar.
+// The extents of a tensor, outermost first; at most kMaxRank of them, held in place (copying never
+// allocates). Extents may be zero. An empty shape is a scalar.
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
@@ -39,7 +39,8 @@ class Shape {
 // "[2, 3, 4]"; "[]" for a scalar.
 std::string to_string(const Shape& shape);
 
-// The shape that numpy-style broadcasting of a and b gives. Throws kInvalidArgument, naming both, if there is none.
+// The shape that numpy-style broadcasting of a and b gives. Throws kInvalidArgument, naming both, if there is
+// none.
 Shape broadcast_shapes(const Shape& a, const Shape& b);
 
 }  // namespace tessera

@@ -1,0 +1,54 @@
+# The commands of daily work; `make help` lists them. Each does only what is left to do.
+JOBS ?= $(shell nproc)
+TEST_JOBS ?= 2
+TEST_ARGS ?=
+CTEST = ctest --output-on-failure -j$(TEST_JOBS) $(TEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo build all-release all-debug all-asan all-tsan test test-debug test-asan test-tsan lint format clean
+.PRECIOUS: build/%/build.ninja
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@echo 'TEST_ARGS goes to ctest: make test TEST_ARGS="-L unit -R text"'
+
+setup:  ## install missing packages; unpack the plugin and the header into third_party/
+	@scripts/setup.sh
+
+# Ninja runs CMake again by itself when a CMake file or the list of sources changes.
+build/%/build.ninja: | setup
+	cmake --preset $*
+
+demo: build  ## draw out/demo.png with the checkpoint in models/demo
+	@mkdir -p out
+	build/release/tessera generate -p "a red apple" --seed 7 -o out/demo.png
+
+build: build/release/build.ninja  ## the program: build/release/tessera
+	@cmake --build build/release -j $(JOBS) --target tessera_cli
+
+all-release all-debug all-asan all-tsan: all-%: build/%/build.ninja
+	@cmake --build build/$* -j $(JOBS)
+
+test: all-release  ## build everything and run all tests
+	$(CTEST) --test-dir build/release
+
+test-debug: all-debug  ## the same without optimisation, with assertions
+	$(CTEST) --test-dir build/debug
+
+test-asan: all-asan  ## the same with the address and undefined-behaviour sanitizers
+	$(CTEST) --test-dir build/asan
+
+test-tsan: all-tsan  ## the same with the thread sanitizer
+	$(CTEST) --test-dir build/tsan
+
+lint: build/release/build.ninja  ## clang-format, and clang-tidy on all files or on FILES="a.cc b.cc"
+	@scripts/setup.sh --lint
+	scripts/lint.sh format
+	scripts/lint.sh tidy $(FILES)
+
+format:  ## rewrite the files that git tracks as clang-format wants them
+	@scripts/setup.sh --lint
+	scripts/lint.sh format --fix
+
+clean:  ## remove what was built (not third_party/)
+	rm -rf build out
