@@ -21,7 +21,7 @@ format() {
   else
     # Of its pages of carets only the first line of each file says something.
     wrong=$(git ls-files -z -- '*.cc' '*.h' | xargs -0r "$tool" --dry-run -Werror 2>&1) ||
-      { grep -E '^[^ ]+:[0-9]+:[0-9]+: ' <<<"$wrong" | sort -t : -k 1,1 -u; echo "run: make format"; exit 1; }
+      { sed -nE 's|^([^ ]+:[0-9]+):[0-9]+: .*|\1: not formatted (make format)|p' <<<"$wrong" | sort -t : -k 1,1 -u; exit 1; }
   fi
 }
 
