@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/graph/program.h"
+#include "tessera/pjrt/registry.h"
+#include "tessera/runtime/memory.h"
+#include "tessera/runtime/tensor.h"
+
+namespace tessera {
+
+// How operations become programs (README.md has the table). Only strict eager is there yet.
+enum class ExecutionMode { kEager };
+
+// What a Context has done so far.
+struct Statistics {
+  std::int64_t compiles = 0;
+  double compile_seconds = 0;
+  std::int64_t cache_hits = 0;      // programs found in memory
+  std::int64_t disk_hits = 0;       // programs found on disk
+  std::int64_t programs = 0;        // distinct programs
+  std::int64_t operations = 0;      // operations launched
+  std::int64_t host_transfers = 0;  // arrays moved between host and device, either way, but for parameters
+};
+
+// A device by the user's name for it, as in "cpu" or "tpu:1".
+struct DeviceName {
+  std::string name = "cpu";
+  int index = 0;
+  // Throws kInvalidArgument, listing the names there are.
+  static DeviceName parse(const std::string& text);
+};
+
+// Everything that work needs: devices, compiled programs, accounting. Explicit: there is no global one. May be used from
+// several threads. Tensors must not outlive it.
+class Context : public graph::Evaluator {
+ public:
+  struct Options {
+    // Plugins to use instead of those that are found.
+    std::shared_ptr<pjrt::PluginRegistry> plugins;
+    // Bytes a device may hold; the environment's TESSERA_DEVICE_MEMORY_LIMIT if not given.
+    std::optional<std::int64_t> memory_limit;
+    // Options for the clients, such as {"cpu_device_count": 8}.
+    pjrt::NamedValues client_options;
+  };
+
+  Context();
+  explicit Context(Options options);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // The mesh of the one named device. The plugin is loaded on first use; the same device gives the same mesh.
+  graph::MeshPtr mesh(const DeviceName& device);
+  const pjrt::Client& client(const graph::Mesh& mesh) const;
+
+  // A tensor on every device of the mesh from dense host data. With `keep_alive` the data may be used in place where the
+  // platform can (64-byte aligned); without it, it is copied before the call returns. Counts as a host transfer unless
+  // it is a parameter.
+  Tensor from_host(std::span<const std::byte> data, DType dtype, const Shape& shape, const graph::MeshPtr& mesh,
+                   std::shared_ptr<const void> keep_alive = nullptr, bool parameter = false);
+  Tensor from_f32(std::span<const float> values, const Shape& shape, const graph::MeshPtr& mesh);
+  Tensor from_i32(std::span<const std::int32_t> values, const Shape& shape, const graph::MeshPtr& mesh);
+  // Dense bytes of a tensor's first replica.
+  std::vector<std::byte> to_host(const Tensor& tensor);
+
+  // graph::Evaluator.
+  void recorded(const graph::NodePtr& node) override;
+  void evaluate(std::span<const graph::NodePtr> nodes) override;
+
+  // Waits for everything that was launched.
+  void synchronise();
+
+  Statistics statistics() const;
+  // Bytes counted on one device of the mesh.
+  const MemoryAccount& memory(const graph::Mesh& mesh, int device = 0) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera
