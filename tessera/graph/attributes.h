@@ -15,7 +15,8 @@ namespace tessera::graph {
 
 using Attribute = std::variant<bool, std::int64_t, double, std::vector<std::int64_t>, std::string, DType>;
 
-// The constants of an operation: part of its fingerprint, so a number that changes between calls must be an operand.
+// The constants of an operation: part of its fingerprint, so a number that changes between calls must be an
+// operand.
 class Attributes {
  public:
   // Names are literals: only the view is kept. Their order is part of the fingerprint.

@@ -20,7 +20,8 @@ struct OpCall {
 // Writes one operation with the Writer and returns its result, of type call.result.
 using Lowering = Value (*)(Writer& writer, const OpCall& call, std::span<const Value> operands);
 
-// How each operation is lowered, by platform; a lowering for "" serves every platform that has none of its own.
+// How each operation is lowered, by platform; a lowering for "" serves every platform that has none of its
+// own.
 class LoweringTable {
  public:
   void add(std::string_view op, Lowering lowering, std::string_view platform = "");

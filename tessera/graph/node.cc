@@ -38,8 +38,8 @@ Node::Node(const OpDef& op, Attributes attributes, std::vector<NodePtr> operands
   mesh_ = operands_.front()->mesh();
   for (const NodePtr& operand : operands_) {
     if (operand->mesh() != mesh_) {
-      invalid_argument("{}: operands on different meshes ({} and {}); move one with to()", op.name, mesh_->device,
-                       operand->mesh()->device);
+      invalid_argument("{}: operands on different meshes ({} and {}); move one with to()", op.name,
+                       mesh_->device, operand->mesh()->device);
     }
   }
 }

@@ -36,21 +36,25 @@ class Evaluator {
   virtual void recorded(const NodePtr& node) = 0;
   // Materialises (or fails) the given nodes.
   virtual void evaluate(std::span<const NodePtr> nodes) = 0;
+  // The dense bytes of a node's first replica; evaluates it and waits.
+  virtual std::vector<std::byte> read(const NodePtr& node) = 0;
 };
 
-// Where a tensor lives: devices of one client. Part of a tensor's type; operands of an operation share one mesh.
+// Where a tensor lives: devices of one client. Part of a tensor's type; operands of an operation share one
+// mesh.
 struct Mesh {
   std::string device;        // the name the user gave: "cpu", "tpu", "cuda"
   std::string platform;      // what serves it: lowerings are chosen by this
   std::vector<int> devices;  // positions in the client's list of devices
   Evaluator* evaluator = nullptr;
-  int client = 0;            // which of the evaluator's clients
+  int client = 0;  // which of the evaluator's clients
 
   int size() const { return static_cast<int>(devices.size()); }
 };
 using MeshPtr = std::shared_ptr<const Mesh>;
 
-// One kind of operation: its name and its shape rule. Lowerings are registered beside it by name (lowering.h).
+// One kind of operation: its name and its shape rule. Lowerings are registered beside it by name
+// (lowering.h).
 struct OpDef {
   std::string_view name;
   // The result's type. Throws kInvalidArgument that names the operation and the offending types.

@@ -50,7 +50,8 @@ class Hasher {
   std::string bytes_;
 };
 
-// Visits the graph below the outputs without recursion (a pending graph can be deep) and numbers what it meets.
+// Visits the graph below the outputs without recursion (a pending graph can be deep) and numbers what it
+// meets.
 class Cutter {
  public:
   explicit Cutter(Program& program) : program_(program) {}
@@ -117,7 +118,8 @@ Program cut(std::span<const NodePtr> outputs) {
 std::string write_text(const Program& program, const LoweringTable& lowerings) {
   Writer writer;
   std::unordered_map<const Node*, Value> values;
-  for (const NodePtr& argument : program.arguments) values[argument.get()] = writer.argument(argument->type());
+  for (const NodePtr& argument : program.arguments)
+    values[argument.get()] = writer.argument(argument->type());
   for (const Node* step : program.steps) {
     std::vector<Value> operands;
     for (const NodePtr& operand : step->operands()) operands.push_back(values.at(operand.get()));

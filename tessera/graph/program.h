@@ -19,15 +19,15 @@ struct Fingerprint {
 
 // A piece of the pending graph, cut out to become one program: what it reads, computes and returns.
 struct Program {
-  std::vector<NodePtr> arguments;   // materialised nodes, each once
-  std::vector<Node*> steps;         // pending nodes, operands before users
+  std::vector<NodePtr> arguments;  // materialised nodes, each once
+  std::vector<Node*> steps;        // pending nodes, operands before users
   std::vector<NodePtr> outputs;
   MeshPtr mesh;
   Fingerprint fingerprint;
 };
 
-// Cuts out everything pending that the outputs need. The outputs are pending and share a mesh. Throws the error of a
-// failed operand.
+// Cuts out everything pending that the outputs need. The outputs are pending and share a mesh. Throws the
+// error of a failed operand.
 Program cut(std::span<const NodePtr> outputs);
 
 // The StableHLO text of a program.

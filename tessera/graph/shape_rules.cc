@@ -28,7 +28,8 @@ void expect(bool ok, std::string_view op, Types types, std::string_view wants) {
 
 void expect_like_floats(std::string_view op, Types types) {
   for (const TensorType& t : types) {
-    expect(dtype_is_float(t.dtype) && t.dtype == types[0].dtype, op, types, "wants floating-point operands of one dtype");
+    expect(dtype_is_float(t.dtype) && t.dtype == types[0].dtype, op, types,
+           "wants floating-point operands of one dtype");
   }
 }
 
@@ -84,7 +85,8 @@ TensorType infer_slice(const Attributes& a, Types t) {
     ok = 0 <= begin[i] && begin[i] <= end[i] && end[i] <= t[0].shape[static_cast<int>(i)];
     if (ok) out.shape.push_back(end[i] - begin[i]);
   }
-  expect(ok, "slice", t, fmt::format("no range [{}] to [{}] in it", fmt::join(begin, ", "), fmt::join(end, ", ")));
+  expect(ok, "slice", t,
+         fmt::format("no range [{}] to [{}] in it", fmt::join(begin, ", "), fmt::join(end, ", ")));
   return out;
 }
 
@@ -94,7 +96,8 @@ TensorType infer_concatenate(const Attributes& a, Types t) {
   expect(0 <= axis && axis < out.shape.rank(), "concatenate", t, fmt::format("has no axis {}", axis));
   std::int64_t extent = 0;
   for (const TensorType& x : t) {
-    expect(x.shape.rank() == out.shape.rank() && x.dtype == out.dtype, "concatenate", t, "wants one rank and dtype");
+    expect(x.shape.rank() == out.shape.rank() && x.dtype == out.dtype, "concatenate", t,
+           "wants one rank and dtype");
     extent += x.shape[axis];
     Shape like = x.shape;
     like.set(axis, out.shape[axis]);
@@ -156,8 +159,10 @@ TensorType infer_conv2d(const Attributes& a, Types t) {
   expect(t[0].shape.rank() == 4 && t[1].shape.rank() == 4 && t[0].shape[1] == t[1].shape[1], "conv2d", t,
          "wants x [N, C, H, W] and weight [O, C, kh, kw]");
   expect(t.size() < 3 || t[2].shape == Shape{t[1].shape[0]}, "conv2d", t, "wants a bias [O]");
-  expect(stride > 0 && padding >= 0, "conv2d", t, "wants a positive stride and a padding that is not negative");
-  std::int64_t h = t[0].shape[2] + 2 * padding - t[1].shape[2], w = t[0].shape[3] + 2 * padding - t[1].shape[3];
+  expect(stride > 0 && padding >= 0, "conv2d", t,
+         "wants a positive stride and a padding that is not negative");
+  std::int64_t h = t[0].shape[2] + 2 * padding - t[1].shape[2],
+               w = t[0].shape[3] + 2 * padding - t[1].shape[3];
   expect(h >= 0 && w >= 0, "conv2d", t, "the kernel is larger than the padded input");
   return {t[0].dtype, {t[0].shape[0], t[1].shape[0], h / stride + 1, w / stride + 1}};
 }
@@ -168,15 +173,16 @@ TensorType infer_upsample(const Attributes&, Types t) {
 }
 
 TensorType infer_embedding(const Attributes&, Types t) {
-  expect(t[0].shape.rank() == 2 && t[1].dtype == DType::kI32, "embedding", t, "wants table [V, D] and i32 ids");
+  expect(t[0].shape.rank() == 2 && t[1].dtype == DType::kI32, "embedding", t,
+         "wants table [V, D] and i32 ids");
   TensorType out{t[0].dtype, t[1].shape};
   out.shape.push_back(t[0].shape[1]);
   return out;
 }
 
 TensorType infer_take_rows(const Attributes&, Types t) {
-  expect(t[0].shape.rank() == 3 && t[1].dtype == DType::kI32 && t[1].shape == Shape{t[0].shape[0]}, "take_rows", t,
-         "wants x [B, S, D] and i32 positions [B]");
+  expect(t[0].shape.rank() == 3 && t[1].dtype == DType::kI32 && t[1].shape == Shape{t[0].shape[0]},
+         "take_rows", t, "wants x [B, S, D] and i32 positions [B]");
   return {t[0].dtype, {t[0].shape[0], t[0].shape[2]}};
 }
 
@@ -203,11 +209,11 @@ TensorType infer_group_norm(const Attributes& a, Types t) {
 TensorType infer_attention(const Attributes&, Types t) {
   expect_like_floats("attention", t);
   const Shape &q = t[0].shape, &k = t[1].shape, &v = t[2].shape;
-  expect(q.rank() == 4 && k.rank() == 4 && k == v && q[0] == k[0] && q[2] == k[2] && q[3] == k[3], "attention", t,
-         "wants q [B, Q, H, D] and k, v [B, K, H, D]");
+  expect(q.rank() == 4 && k.rank() == 4 && k == v && q[0] == k[0] && q[2] == k[2] && q[3] == k[3],
+         "attention", t, "wants q [B, Q, H, D] and k, v [B, K, H, D]");
   Shape scores{q[0], q[2], q[1], k[1]};
-  expect(t.size() < 4 || (t[3].shape.rank() == 4 && broadcast_shapes(t[3].shape, scores) == scores), "attention", t,
-         "wants a bias that broadcasts to [B, H, Q, K]");
+  expect(t.size() < 4 || (t[3].shape.rank() == 4 && broadcast_shapes(t[3].shape, scores) == scores),
+         "attention", t, "wants a bias that broadcasts to [B, H, Q, K]");
   return t[0];
 }
 
@@ -237,8 +243,8 @@ TensorType infer_gated_add(const Attributes&, Types t) {
 
 TensorType infer_timestep_embedding(const Attributes& a, Types t) {
   std::int64_t dim = a.get<std::int64_t>("dim");
-  expect(t[0].dtype == DType::kF32 && t[0].shape.rank() == 1 && dim >= 2 && dim % 2 == 0, "timestep_embedding", t,
-         "wants f32 timesteps [B] and an even width");
+  expect(t[0].dtype == DType::kF32 && t[0].shape.rank() == 1 && dim >= 2 && dim % 2 == 0,
+         "timestep_embedding", t, "wants f32 timesteps [B] and an even width");
   return {DType::kF32, {t[0].shape[0], dim}};
 }
 
@@ -256,11 +262,13 @@ TensorType infer_to_image(const Attributes&, Types t) {
 }  // namespace
 
 const OpDef kNegate{"negate", infer_unary}, kExp{"exp", infer_unary}, kTanh{"tanh", infer_unary},
-    kSin{"sin", infer_unary}, kCos{"cos", infer_unary}, kSqrt{"sqrt", infer_unary}, kRsqrt{"rsqrt", infer_unary},
-    kSigmoid{"sigmoid", infer_unary}, kSilu{"silu", infer_unary}, kGelu{"gelu", infer_unary},
-    kGeluTanh{"gelu_tanh", infer_unary}, kQuickGelu{"quick_gelu", infer_unary}, kRelu{"relu", infer_unary};
-const OpDef kAdd{"add", infer_binary}, kSubtract{"subtract", infer_binary}, kMultiply{"multiply", infer_binary},
-    kDivide{"divide", infer_binary}, kMaximum{"maximum", infer_binary}, kMinimum{"minimum", infer_binary};
+    kSin{"sin", infer_unary}, kCos{"cos", infer_unary}, kSqrt{"sqrt", infer_unary},
+    kRsqrt{"rsqrt", infer_unary}, kSigmoid{"sigmoid", infer_unary}, kSilu{"silu", infer_unary},
+    kGelu{"gelu", infer_unary}, kGeluTanh{"gelu_tanh", infer_unary}, kQuickGelu{"quick_gelu", infer_unary},
+    kRelu{"relu", infer_unary};
+const OpDef kAdd{"add", infer_binary}, kSubtract{"subtract", infer_binary},
+    kMultiply{"multiply", infer_binary}, kDivide{"divide", infer_binary}, kMaximum{"maximum", infer_binary},
+    kMinimum{"minimum", infer_binary};
 const OpDef kAffine{"affine", infer_affine};
 const OpDef kCast{"cast", infer_cast};
 const OpDef kReshape{"reshape", infer_reshape}, kBroadcastTo{"broadcast_to", infer_broadcast_to};

@@ -2,13 +2,14 @@
 
 #include "tessera/graph/node.h"
 
-// The operations that programs are made of, each with its shape rule. `ops/` has the functions that record them, with
-// their documentation; `kernels/` has how they are lowered, under the same name. All dtypes of float operands must be
-// equal unless said otherwise.
+// The operations that programs are made of, each with its shape rule. `ops/` has the functions that record
+// them, with their documentation; `kernels/` has how they are lowered, under the same name. All dtypes of
+// float operands must be equal unless said otherwise.
 namespace tessera::graph {
 
 // One operand, like result.
-extern const OpDef kNegate, kExp, kTanh, kSin, kCos, kSqrt, kRsqrt, kSigmoid, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu;
+extern const OpDef kNegate, kExp, kTanh, kSin, kCos, kSqrt, kRsqrt, kSigmoid, kSilu, kGelu, kGeluTanh,
+    kQuickGelu, kRelu;
 // Two operands that broadcast.
 extern const OpDef kAdd, kSubtract, kMultiply, kDivide, kMaximum, kMinimum;
 // x * multiplier + offset. Attributes: multiplier, offset (double).
@@ -54,7 +55,8 @@ extern const OpDef kRope;
 extern const OpDef kModulate;
 // residual [B, S, D], gate [B, D], x [B, S, D] -> residual + gate * x.
 extern const OpDef kGatedAdd;
-// t f32 [B] -> f32 [B, dim]. Attributes: dim (int64), flip_sin_to_cos (bool), downscale_freq_shift, max_period (double).
+// t f32 [B] -> f32 [B, dim]. Attributes: dim (int64), flip_sin_to_cos (bool), downscale_freq_shift,
+// max_period (double).
 extern const OpDef kTimestepEmbedding;
 // x float [...] -> bool []: whether every element is finite.
 extern const OpDef kAllFinite;

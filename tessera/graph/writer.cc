@@ -17,8 +17,9 @@ std::string type_list(std::span<const Value> values) {
   return out;
 }
 
-std::string list(std::span<const std::int64_t> values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
-
+std::string list(std::span<const std::int64_t> values) {
+  return fmt::format("[{}]", fmt::join(values, ", "));
+}
 
 // A number as StableHLO text; floats that decimal notation cannot say are written as bits.
 std::string literal(double value, DType dtype) {
@@ -67,7 +68,8 @@ Value Writer::line(const TensorType& result, std::string_view text, std::string_
 }
 
 Value Writer::splat(double value, const TensorType& type) {
-  return line(type, fmt::format("stablehlo.constant dense<{}>", literal(value, type.dtype)), stablehlo_type(type));
+  return line(type, fmt::format("stablehlo.constant dense<{}>", literal(value, type.dtype)),
+              stablehlo_type(type));
 }
 
 Value Writer::f32_constant(std::span<const float> values) {
@@ -95,8 +97,9 @@ Value Writer::binary(std::string_view op, const Value& x, double constant) {
 }
 
 Value Writer::compare(std::string_view direction, const Value& a, const Value& b) {
-  return line({DType::kBool, a.type.shape}, fmt::format("stablehlo.compare {}, {}, {}", direction, a.name, b.name),
-              fmt::format("({0}, {0}) -> {1}", stablehlo_type(a.type), stablehlo_type({DType::kBool, a.type.shape})));
+  return line(
+      {DType::kBool, a.type.shape}, fmt::format("stablehlo.compare {}, {}, {}", direction, a.name, b.name),
+      fmt::format("({0}, {0}) -> {1}", stablehlo_type(a.type), stablehlo_type({DType::kBool, a.type.shape})));
 }
 
 Value Writer::select(const Value& condition, const Value& a, const Value& b) {
@@ -180,19 +183,20 @@ Value Writer::pad(const Value& x, double value, std::span<const std::int64_t> lo
     type.shape.push_back(low[k] + high[k] + d + (d > 0 ? (d - 1) * interior[k] : 0));
   }
   Value fill = splat(value, {x.type.dtype, {}});
-  return line(type,
-              fmt::format("stablehlo.pad {}, {}, low = {}, high = {}, interior = {}", x.name, fill.name, list(low),
-                          list(high), list(interior)),
-              fmt::format("({}, {}) -> {}", stablehlo_type(x.type), stablehlo_type(fill.type), stablehlo_type(type)));
+  return line(
+      type,
+      fmt::format("stablehlo.pad {}, {}, low = {}, high = {}, interior = {}", x.name, fill.name, list(low),
+                  list(high), list(interior)),
+      fmt::format("({}, {}) -> {}", stablehlo_type(x.type), stablehlo_type(fill.type), stablehlo_type(type)));
 }
 
 Value Writer::dynamic_slice(const Value& x, std::span<const Value> starts, const Shape& sizes) {
   TensorType type{x.type.dtype, sizes};
   std::string names;
   for (const Value& s : starts) names += ", " + s.name;
-  return line(
-      type, fmt::format("stablehlo.dynamic_slice {}{}, sizes = {}", x.name, names, list(sizes.dims())),
-      fmt::format("({}, {}) -> {}", stablehlo_type(x.type), type_list(starts), stablehlo_type(type)));
+  return line(type,
+              fmt::format("stablehlo.dynamic_slice {}{}, sizes = {}", x.name, names, list(sizes.dims())),
+              fmt::format("({}, {}) -> {}", stablehlo_type(x.type), type_list(starts), stablehlo_type(type)));
 }
 
 Value Writer::dynamic_update_slice(const Value& x, const Value& update, std::span<const Value> starts) {
@@ -203,7 +207,8 @@ Value Writer::dynamic_update_slice(const Value& x, const Value& update, std::spa
                           type_list(starts)));
 }
 
-Value Writer::reduce(std::string_view op, const Value& x, std::span<const std::int64_t> axes, double initial) {
+Value Writer::reduce(std::string_view op, const Value& x, std::span<const std::int64_t> axes,
+                     double initial) {
   TensorType type{x.type.dtype, {}};
   for (int i = 0; i < x.type.shape.rank(); ++i) {
     bool reduced = false;
@@ -214,7 +219,8 @@ Value Writer::reduce(std::string_view op, const Value& x, std::span<const std::i
   return line(type,
               fmt::format("stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = {}", x.name,
                           start.name, op, list(axes)),
-              fmt::format("({}, {}) -> {}", stablehlo_type(x.type), stablehlo_type(start.type), stablehlo_type(type)));
+              fmt::format("({}, {}) -> {}", stablehlo_type(x.type), stablehlo_type(start.type),
+                          stablehlo_type(type)));
 }
 
 Value Writer::dot_general(const Value& a, const Value& b, std::span<const std::int64_t> batch_a,
@@ -234,12 +240,14 @@ Value Writer::dot_general(const Value& a, const Value& b, std::span<const std::i
   for (int i = 0; i < b.type.shape.rank(); ++i) {
     if (!contains(batch_b, i) && !contains(contract_b, i)) type.shape.push_back(b.type.shape[i]);
   }
-  std::string batching = batch_a.empty() ? "" : fmt::format("batching_dims = {} x {}, ", list(batch_a), list(batch_b));
+  std::string batching =
+      batch_a.empty() ? "" : fmt::format("batching_dims = {} x {}, ", list(batch_a), list(batch_b));
   std::string_view precision = a.type.dtype == DType::kF32 ? "HIGHEST" : "DEFAULT";
-  return line(type,
-              fmt::format("stablehlo.dot_general {}, {}, {}contracting_dims = {} x {}, precision = [{}, {}]", a.name,
-                          b.name, batching, list(contract_a), list(contract_b), precision, precision),
-              fmt::format("({}, {}) -> {}", stablehlo_type(a.type), stablehlo_type(b.type), stablehlo_type(type)));
+  return line(
+      type,
+      fmt::format("stablehlo.dot_general {}, {}, {}contracting_dims = {} x {}, precision = [{}, {}]", a.name,
+                  b.name, batching, list(contract_a), list(contract_b), precision, precision),
+      fmt::format("({}, {}) -> {}", stablehlo_type(a.type), stablehlo_type(b.type), stablehlo_type(type)));
 }
 
 Value Writer::repeat(std::int64_t trips, const Value& initial,
@@ -249,8 +257,8 @@ Value Writer::repeat(std::int64_t trips, const Value& initial,
   std::string id = fresh().substr(1);
   Value counter{"%counter" + id, index}, carried{"%carried" + id, initial.type};
   std::string types = stablehlo_type(index) + ", " + stablehlo_type(initial.type);
-  append(fmt::format("%{}:2 = stablehlo.while({} = {}, {} = {}) : {}", id, counter.name, zero.name, carried.name,
-                     initial.name, types));
+  append(fmt::format("%{}:2 = stablehlo.while({} = {}, {} = {}) : {}", id, counter.name, zero.name,
+                     carried.name, initial.name, types));
   append("cond {");
   ++indent_;
   Value going = compare("LT", counter, splat(static_cast<double>(trips), index));
@@ -273,8 +281,8 @@ std::string Writer::module(std::span<const Value> results) const {
   }
   for (const Value& r : results) names += (names.empty() ? "" : ", ") + r.name;
   std::string types = type_list(results);
-  return fmt::format("module {{\n  func.func public @main({}) -> ({}) {{\n{}    return {} : {}\n  }}\n}}\n", parameters,
-                     types, body_, names, types);
+  return fmt::format("module {{\n  func.func public @main({}) -> ({}) {{\n{}    return {} : {}\n  }}\n}}\n",
+                     parameters, types, body_, names, types);
 }
 
 }  // namespace tessera::graph

@@ -19,8 +19,8 @@ struct Value {
 // "tensor<2x3xbf16>"
 std::string stablehlo_type(const TensorType& type);
 
-// Writes the body of a StableHLO function, an operation a line. Lowerings are written with it. Functions that combine
-// two values want equal types unless they say otherwise.
+// Writes the body of a StableHLO function, an operation a line. Lowerings are written with it. Functions that
+// combine two values want equal types unless they say otherwise.
 class Writer {
  public:
   Value argument(const TensorType& type);
@@ -53,8 +53,8 @@ class Writer {
   // [begin, end) of one axis.
   Value slice_axis(const Value& x, int axis, std::int64_t begin, std::int64_t end);
   Value concatenate(std::span<const Value> xs, int axis);
-  Value pad(const Value& x, double value, std::span<const std::int64_t> low, std::span<const std::int64_t> high,
-            std::span<const std::int64_t> interior);
+  Value pad(const Value& x, double value, std::span<const std::int64_t> low,
+            std::span<const std::int64_t> high, std::span<const std::int64_t> interior);
   Value dynamic_slice(const Value& x, std::span<const Value> starts, const Shape& sizes);
   Value dynamic_update_slice(const Value& x, const Value& update, std::span<const Value> starts);
   // Reduces the axes with "add", "maximum", "minimum" or "and", which start at `initial`; the axes go away.

@@ -6,9 +6,9 @@
 
 #include "tessera/runtime/tensor.h"
 
-// The functions that models call. Operands live on one mesh; floats share a dtype unless said otherwise; shapes that do
-// not fit throw kInvalidArgument where the operation is written, naming them. Norms, softmax, attention and the
-// activations compute in f32 inside and round once to their operand's dtype.
+// The functions that models call. Operands live on one mesh; floats share a dtype unless said otherwise;
+// shapes that do not fit throw kInvalidArgument where the operation is written, naming them. Norms, softmax,
+// attention and the activations compute in f32 inside and round once to their operand's dtype.
 namespace tessera::ops {
 
 // Element by element.
@@ -83,9 +83,11 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor group_norm(const Tensor& x, int groups, const Tensor& weight, const Tensor& bias, double eps);
 // Over the last axis.
 Tensor softmax(const Tensor& x);
-// softmax(scale q k' + bias) v for each head: q [B, Q, H, D], k and v [B, K, H, D], bias (optional) broadcastable to
-// [B, H, Q, K] and of the operands' dtype -> [B, Q, H, D]. Computed over blocks of queries (see kernels/common).
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, double scale, bool causal);
+// softmax(scale q k' + bias) v for each head: q [B, Q, H, D], k and v [B, K, H, D], bias (optional)
+// broadcastable to [B, H, Q, K] and of the operands' dtype -> [B, Q, H, D]. Computed over blocks of queries
+// (see kernels/common).
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, double scale,
+                 bool causal);
 // Rotates the pairs (2i, 2i+1) of the last axis: x [B, S, H, D], cos and sin f32 [S, D].
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 // x * (1 + scale) + shift: x [B, S, D], shift and scale [B, D].
@@ -97,7 +99,8 @@ Tensor timestep_embedding(const Tensor& timesteps, int dim, bool flip_sin_to_cos
                           double max_period = 10000);
 // Whether every element is finite: bool [].
 Tensor all_finite(const Tensor& x);
-// A picture: x [N, C, H, W] in [-1, 1] -> u8 [N, H, W, C], by clamp(x / 2 + 1/2) in x's dtype, then round(255 x) to even.
+// A picture: x [N, C, H, W] in [-1, 1] -> u8 [N, H, W, C], by clamp(x / 2 + 1/2) in x's dtype, then round(255
+// x) to even.
 Tensor to_image(const Tensor& x);
 
 }  // namespace tessera::ops

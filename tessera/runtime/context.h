@@ -41,8 +41,8 @@ struct DeviceName {
   static DeviceName parse(const std::string& text);
 };
 
-// Everything that work needs: devices, compiled programs, accounting. Explicit: there is no global one. May be used from
-// several threads. Tensors must not outlive it.
+// Everything that work needs: devices, compiled programs, accounting. Explicit: there is no global one. May
+// be used from several threads. Tensors must not outlive it.
 class Context : public graph::Evaluator {
  public:
   struct Options {
@@ -61,22 +61,22 @@ class Context : public graph::Evaluator {
   Context& operator=(const Context&) = delete;
 
   // The mesh of the one named device. The plugin is loaded on first use; the same device gives the same mesh.
-  graph::MeshPtr mesh(const DeviceName& device);
+  graph::MeshPtr mesh(const DeviceName& device = {});
   const pjrt::Client& client(const graph::Mesh& mesh) const;
 
-  // A tensor on every device of the mesh from dense host data. With `keep_alive` the data may be used in place where the
-  // platform can (64-byte aligned); without it, it is copied before the call returns. Counts as a host transfer unless
-  // it is a parameter.
-  Tensor from_host(std::span<const std::byte> data, DType dtype, const Shape& shape, const graph::MeshPtr& mesh,
-                   std::shared_ptr<const void> keep_alive = nullptr, bool parameter = false);
+  // A tensor on every device of the mesh from dense host data. With `keep_alive` the data may be used in
+  // place where the platform can (64-byte aligned); without it, it is copied before the call returns. Counts
+  // as a host transfer unless it is a parameter.
+  Tensor from_host(std::span<const std::byte> data, DType dtype, const Shape& shape,
+                   const graph::MeshPtr& mesh, std::shared_ptr<const void> keep_alive = nullptr,
+                   bool parameter = false);
   Tensor from_f32(std::span<const float> values, const Shape& shape, const graph::MeshPtr& mesh);
   Tensor from_i32(std::span<const std::int32_t> values, const Shape& shape, const graph::MeshPtr& mesh);
-  // Dense bytes of a tensor's first replica.
-  std::vector<std::byte> to_host(const Tensor& tensor);
 
   // graph::Evaluator.
   void recorded(const graph::NodePtr& node) override;
   void evaluate(std::span<const graph::NodePtr> nodes) override;
+  std::vector<std::byte> read(const graph::NodePtr& node) override;
 
   // Waits for everything that was launched.
   void synchronise();
@@ -84,6 +84,7 @@ class Context : public graph::Evaluator {
   Statistics statistics() const;
   // Bytes counted on one device of the mesh.
   const MemoryAccount& memory(const graph::Mesh& mesh, int device = 0) const;
+  void reset_memory_peaks();
 
  private:
   struct Impl;

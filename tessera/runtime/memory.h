@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// The bytes counted on one device, in launch order: buffers at the size the device gives them, and the scratch of the
-// program being launched. Safe from several threads.
+// The bytes counted on one device, in launch order: buffers at the size the device gives them, and the
+// scratch of the program being launched. Safe from several threads.
 class MemoryAccount {
  public:
   // A limit of 0 is no limit.

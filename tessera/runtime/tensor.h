@@ -25,8 +25,8 @@ class Tensor {
   const graph::MeshPtr& mesh() const { return node_->mesh(); }
   const graph::NodePtr& node() const { return node_; }
 
-  // The dense bytes of the array (of its first replica). Waits for it; counts as a host transfer. Throws the error of
-  // whatever failed on the way.
+  // The dense bytes of the array (of its first replica). Waits for it; counts as a host transfer. Throws the
+  // error of whatever failed on the way.
   std::vector<std::byte> to_bytes() const;
   // The elements of a floating-point tensor, as f32.
   std::vector<float> to_f32() const;
