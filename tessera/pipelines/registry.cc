@@ -1,0 +1,16 @@
+#include "tessera/base/error.h"
+#include "tessera/pipelines/flux_pipeline.h"
+#include "tessera/pipelines/text_to_image.h"
+
+namespace tessera::pipelines {
+
+std::unique_ptr<TextToImage> load_pipeline(const checkpoint::ModelFolder& folder, Context& context,
+                                           const LoadOptions& options, const Hooks& hooks) {
+  if (folder.pipeline_class() == "FluxPipeline") {
+    return FluxPipeline::from_pretrained(folder, context, options, hooks);
+  }
+  fail(ErrorCode::kUnimplemented, "{}: the pipeline class {} is not supported; supported: FluxPipeline",
+       folder.path().string(), folder.pipeline_class());
+}
+
+}  // namespace tessera::pipelines
