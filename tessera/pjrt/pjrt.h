@@ -17,8 +17,8 @@
 #include "tessera/base/dtype.h"
 #include "tessera/base/shape.h"
 
-// RAII over the PJRT C API. Nothing here prints or aborts: a plugin's error becomes a tessera::Error that carries the
-// plugin's message (with line and column for program text). Only this room includes pjrt_c_api.h.
+// RAII over the PJRT C API. Nothing here prints or aborts: a plugin's error becomes a tessera::Error that
+// carries the plugin's message (with line and column for program text). Only this room includes pjrt_c_api.h.
 namespace tessera::pjrt {
 
 class Client;
@@ -31,10 +31,10 @@ using NamedValues = std::map<std::string, NamedValue, std::less<>>;
 
 // What a platform can and cannot do.
 struct Traits {
-  bool zero_copy = false;                 // immutable host memory aligned to 64 bytes is used in place
-  bool concurrent_collectives = false;    // several programs with collectives may be in flight on one client
-  bool memory_stats = false;              // devices report bytes in use and their limit
-  bool donation = true;                   // an operand's memory may become the result's
+  bool zero_copy = false;               // immutable host memory aligned to 64 bytes is used in place
+  bool concurrent_collectives = false;  // several programs with collectives may be in flight on one client
+  bool memory_stats = false;            // devices report bytes in use and their limit
+  bool donation = true;                 // an operand's memory may become the result's
 };
 
 struct Version {
@@ -89,7 +89,8 @@ class Buffer {
   std::int64_t size_on_device() const;
   Shape shape() const;
   DType dtype() const;
-  // Copies to `destination` (dense, major to minor; its size must be that of the array). The event signals the end.
+  // Copies to `destination` (dense, major to minor; its size must be that of the array). The event signals
+  // the end.
   Event copy_to_host(std::span<std::byte> destination) const;
   // Signals when the array has been computed (or carries the error that stopped it).
   Event ready_event() const;
@@ -121,19 +122,20 @@ struct ExecuteOptions {
 // A compiled program: loaded on a client's devices, or (from Topology::compile) only compiled.
 class Executable {
  public:
-  Executable(std::shared_ptr<const Client> client, std::shared_ptr<const Api> api, void* loaded, void* executable);
+  Executable(std::shared_ptr<const Client> client, std::shared_ptr<const Api> api, void* loaded,
+             void* executable);
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
   ~Executable();
 
-  // Launches on every device of the program: arguments[d][i] is argument i on device d. Returns results in the same
-  // order; they may still be being computed. If `done` is given it receives one event a device.
+  // Launches on every device of the program: arguments[d][i] is argument i on device d. Returns results in
+  // the same order; they may still be being computed. If `done` is given it receives one event a device.
   std::vector<std::vector<BufferPtr>> execute(std::span<const std::vector<const Buffer*>> arguments,
                                               const ExecuteOptions& options = {},
                                               std::vector<Event>* done = nullptr) const;
   // The same for one device, without the nesting.
-  std::vector<BufferPtr> execute_one(std::span<const Buffer* const> arguments, const ExecuteOptions& options = {},
-                                     Event* done = nullptr) const;
+  std::vector<BufferPtr> execute_one(std::span<const Buffer* const> arguments,
+                                     const ExecuteOptions& options = {}, Event* done = nullptr) const;
   int num_outputs() const { return num_outputs_; }
   std::string serialize() const;
   CompiledMemoryStats memory_stats() const;
@@ -151,7 +153,8 @@ class Executable {
 // What may happen to host memory that is handed over.
 enum class HostMemory {
   kCopy,      // copied before the call returns
-  kZeroCopy,  // used in place where the platform can (Traits::zero_copy), else copied; `keep_alive` is held until then
+  kZeroCopy,  // used in place where the platform can (Traits::zero_copy), else copied; `keep_alive` is held
+              // until then
 };
 
 // The devices of one plugin in this process.
@@ -170,10 +173,10 @@ class Client : public std::enable_shared_from_this<Client> {
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   std::optional<MemoryStats> memory_stats(int device_index) const;
 
-  // Makes an array on devices()[device_index] from dense host data. With kZeroCopy `keep_alive` owns the data and is
-  // released when the buffer is destroyed or the copy is done.
-  BufferPtr buffer_from_host(std::span<const std::byte> data, DType dtype, const Shape& shape, int device_index,
-                             HostMemory memory = HostMemory::kCopy,
+  // Makes an array on devices()[device_index] from dense host data. With kZeroCopy `keep_alive` owns the data
+  // and is released when the buffer is destroyed or the copy is done.
+  BufferPtr buffer_from_host(std::span<const std::byte> data, DType dtype, const Shape& shape,
+                             int device_index, HostMemory memory = HostMemory::kCopy,
                              std::shared_ptr<const void> keep_alive = nullptr) const;
   // Compiles StableHLO text.
   std::shared_ptr<Executable> compile(std::string_view stablehlo, const CompileOptions& options = {}) const;

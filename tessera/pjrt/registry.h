@@ -12,12 +12,12 @@
 
 namespace tessera::pjrt {
 
-// Finds the plugin that serves a device name. A name ("cpu", "tpu", "cuda") and the platform behind it are separate:
-// TESSERA_PJRT_TPU may point at a CPU plugin.
+// Finds the plugin that serves a device name. A name ("cpu", "tpu", "cuda") and the platform behind it are
+// separate: TESSERA_PJRT_TPU may point at a CPU plugin.
 //
-// Places, in this order: register_plugin; the environment (TESSERA_PJRT_CPU, TESSERA_PJRT_TPU, TPU_LIBRARY_PATH,
-// TESSERA_PJRT_CUDA); third_party/plugins of the build, and beside the program (../lib/tessera, ./plugins); known
-// install places. TESSERA_PLUGIN_AUTOLOAD=0 leaves the first only.
+// Places, in this order: register_plugin; the environment (TESSERA_PJRT_CPU, TESSERA_PJRT_TPU,
+// TPU_LIBRARY_PATH, TESSERA_PJRT_CUDA); third_party/plugins of the build, and beside the program
+// (../lib/tessera, ./plugins); known install places. TESSERA_PLUGIN_AUTOLOAD=0 leaves the first only.
 class PluginRegistry {
  public:
   // Serves `device` from now on.

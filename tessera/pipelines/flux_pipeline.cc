@@ -1,0 +1,357 @@
+#include "tessera/pipelines/flux_pipeline.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/half.h"
+#include "tessera/base/log.h"
+#include "tessera/models/autoencoder_kl.h"
+#include "tessera/models/clip_text.h"
+#include "tessera/models/flux_transformer.h"
+#include "tessera/models/t5_encoder.h"
+#include "tessera/ops/ops.h"
+#include "tessera/pipelines/batch.h"
+#include "tessera/pipelines/denoise.h"
+#include "tessera/pipelines/loading.h"
+#include "tessera/schedulers/flow_match_euler.h"
+#include "tessera/text/tokenizer.h"
+
+namespace tessera::pipelines {
+namespace {
+
+constexpr int kClipLength = 77;
+constexpr int kMaxSequenceLength = 512;
+constexpr std::int64_t kMaxPixels = 16384;  // a side beyond this is taken for a mistake
+
+// The arguments of a call with every default filled in and checked.
+struct Plan {
+  std::size_t prompts = 0;
+  std::vector<std::string> prompt, prompt_2, negative_prompt, negative_prompt_2;
+  std::int64_t height = 0, width = 0;                  // of the picture
+  std::int64_t latent_height = 0, latent_width = 0;    // of the latents, both even
+  int steps = 0, max_sequence_length = 0, images_per_prompt = 1;
+  double guidance_scale = 0, true_cfg_scale = 1;
+  bool true_cfg = false;
+
+  std::int64_t images() const { return static_cast<std::int64_t>(prompts) * images_per_prompt; }
+  std::int64_t tokens() const { return latent_height / 2 * (latent_width / 2); }
+};
+
+// [B, C, H, W] -> [B, H/2 * W/2, 4C]: each token is a 2x2 patch of all channels, as (channel, row, column).
+Tensor pack_latents(const Tensor& x) {
+  std::int64_t b = x.dim(0), c = x.dim(1), h = x.dim(2), w = x.dim(3);
+  Tensor patches = ops::transpose(ops::reshape(x, {b, c, h / 2, 2, w / 2, 2}), {0, 2, 4, 1, 3, 5});
+  return ops::reshape(patches, {b, h / 2 * (w / 2), 4 * c});
+}
+
+// The reverse, for latents of height x width.
+Tensor unpack_latents(const Tensor& x, std::int64_t height, std::int64_t width) {
+  std::int64_t b = x.dim(0), c = x.dim(2) / 4;
+  Tensor patches = ops::reshape(x, {b, height / 2, width / 2, c, 2, 2});
+  return ops::reshape(ops::transpose(patches, {0, 3, 1, 4, 2, 5}), {b, c, height, width});
+}
+
+struct PromptEmbeds {
+  Tensor sequence;  // [images, tokens, joint_attention_dim]
+  Tensor pooled;    // [images, pooled_projection_dim]
+};
+
+}  // namespace
+
+struct FluxPipeline::Parts {
+  checkpoint::ModelFolder folder;
+  Context& context;
+  graph::MeshPtr mesh;
+  DType dtype;
+  schedulers::FlowMatchEulerConfig scheduler;
+  std::unique_ptr<text::Tokenizer> tokenizer, tokenizer_2;
+  Loaded<models::ClipTextModel> text_encoder;
+  Loaded<models::T5Encoder> text_encoder_2;
+  Loaded<models::FluxTransformer> transformer;
+  Loaded<models::AutoencoderKlDecoder> vae;
+
+  Plan plan(const Arguments& a) const;
+  PromptEmbeds encode(const std::vector<std::string>& clip_text, const std::vector<std::string>& t5_text,
+                      const Plan& plan, const char* call, Trace* trace) const;
+  Tensor initial_latents(const Arguments& arguments, const Plan& plan, Trace* trace) const;
+  Denoised run(const Arguments& arguments, const Plan& plan, const PromptEmbeds& embeds, const PromptEmbeds& negative,
+               Result& result, const Hooks& hooks) const;
+  Tensor decode(const Tensor& latents, const Plan& plan, Trace* trace) const;
+  std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments, const Plan& plan) const;
+};
+
+FluxPipeline::FluxPipeline(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+FluxPipeline::~FluxPipeline() = default;
+
+std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::ModelFolder& folder, Context& context,
+                                                            const LoadOptions& options, const Hooks& hooks) {
+  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
+    fail(ErrorCode::kUnimplemented, "computing in {} is not supported; use f32 or bf16 (weights of any float dtype are "
+         "converted)", dtype_name(options.dtype));
+  }
+  if (hooks.on_stage) hooks.on_stage("load");
+  graph::MeshPtr mesh = context.mesh(options.device);
+  Loader loader(folder, context, mesh, options.dtype);
+  loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
+  loader.expect_class("text_encoder", {"CLIPTextModel"});
+  loader.expect_class("text_encoder_2", {"T5EncoderModel"});
+  loader.expect_class("transformer", {"FluxTransformer2DModel"});
+  loader.expect_class("vae", {"AutoencoderKL"});
+  // Everything is read and checked before the first byte goes to the device.
+  auto parts = std::unique_ptr<Parts>(new Parts{
+      .folder = folder,
+      .context = context,
+      .mesh = mesh,
+      .dtype = options.dtype,
+      .scheduler = schedulers::FlowMatchEulerConfig::from_json(folder.config("scheduler")),
+      .tokenizer = loader.tokenizer("tokenizer"),
+      .tokenizer_2 = loader.tokenizer("tokenizer_2"),
+      .text_encoder = loader.model<models::ClipTextModel, models::ClipTextConfig>("text_encoder"),
+      .text_encoder_2 = loader.model<models::T5Encoder, models::T5Config>("text_encoder_2"),
+      .transformer = loader.model<models::FluxTransformer, models::FluxTransformerConfig>("transformer"),
+      .vae = loader.model<models::AutoencoderKlDecoder, models::AutoencoderKlConfig>("vae"),
+  });
+  parts->text_encoder.place(context, mesh, options.dtype);
+  parts->text_encoder_2.place(context, mesh, options.dtype);
+  parts->transformer.place(context, mesh, options.dtype);
+  parts->vae.place(context, mesh, options.dtype);
+  return std::unique_ptr<FluxPipeline>(new FluxPipeline(std::move(parts)));
+}
+
+std::int64_t FluxPipeline::weight_bytes() const {
+  const Parts& p = *parts_;
+  return p.text_encoder.bytes() + p.text_encoder_2.bytes() + p.transformer.bytes() + p.vae.bytes();
+}
+
+Plan FluxPipeline::Parts::plan(const Arguments& a) const {
+  constexpr std::string_view kName = "FluxPipeline";
+  refuse_argument(a.prompt_3.has_value(), "prompt_3", kName);
+  refuse_argument(a.negative_prompt_3.has_value(), "negative_prompt_3", kName);
+  refuse_argument(a.clip_skip.has_value(), "clip_skip", kName);
+  refuse_argument(a.skip_guidance_layers.has_value(), "skip_guidance_layers", kName);
+  refuse_argument(a.skip_layer_guidance_scale.has_value(), "skip_layer_guidance_scale", kName);
+  refuse_argument(a.skip_layer_guidance_start.has_value(), "skip_layer_guidance_start", kName);
+  refuse_argument(a.skip_layer_guidance_stop.has_value(), "skip_layer_guidance_stop", kName);
+  refuse_argument(a.text_encoder_out_layers.has_value(), "text_encoder_out_layers", kName);
+
+  if (a.prompt.empty()) invalid_argument("prompt: none was given");
+  Plan p;
+  p.prompts = a.prompt.size();
+  p.prompt = a.prompt;
+  p.prompt_2 = prompts_for(a.prompt_2, p.prompt, p.prompts, "prompt_2");
+  p.images_per_prompt = a.num_images_per_prompt;
+  check_range("num_images_per_prompt", p.images_per_prompt, 1, 1024);
+  if (a.seeds.empty()) invalid_argument("seeds: none was given; a pipeline does not seed itself");
+
+  p.height = integer_or_default(a.height, folder, "height", 1024);
+  p.width = integer_or_default(a.width, folder, "width", 1024);
+  std::int64_t factor = 2 * vae.model->config().scale_factor();
+  check_range("height", p.height, factor, kMaxPixels);
+  check_range("width", p.width, factor, kMaxPixels);
+  std::int64_t asked_height = p.height, asked_width = p.width;
+  p.latent_height = 2 * (p.height / factor);
+  p.latent_width = 2 * (p.width / factor);
+  p.height = p.latent_height * factor / 2;
+  p.width = p.latent_width * factor / 2;
+  if (p.height != asked_height || p.width != asked_width) {
+    log(LogLevel::kWarning, "{} x {} (width x height) is not divisible by {}; the picture is {} x {}", asked_width, asked_height,
+        factor, p.width, p.height);
+  }
+
+  auto sigma_steps = a.sigmas ? std::optional<std::int64_t>(static_cast<std::int64_t>(a.sigmas->size())) : std::nullopt;
+  if (sigma_steps && a.num_inference_steps && *sigma_steps != *a.num_inference_steps) {
+    invalid_argument("sigmas: {} were given for {} steps", *sigma_steps, *a.num_inference_steps);
+  }
+  std::int64_t steps = sigma_steps ? *sigma_steps
+                                   : integer_or_default(a.num_inference_steps, folder, "num_inference_steps", 28);
+  check_range("num_inference_steps", steps, 1, 1000);
+  p.steps = static_cast<int>(steps);
+
+  std::int64_t length = integer_or_default(a.max_sequence_length, folder, "max_sequence_length", kMaxSequenceLength);
+  check_range("max_sequence_length", length, 1, kMaxSequenceLength);
+  p.max_sequence_length = static_cast<int>(length);
+
+  p.guidance_scale = number_or_default(a.guidance_scale, folder, "guidance_scale", 3.5);
+  p.true_cfg_scale = number_or_default(a.true_cfg_scale, folder, "true_cfg_scale", 1.0);
+  if (!std::isfinite(p.guidance_scale) || !std::isfinite(p.true_cfg_scale)) {
+    invalid_argument("guidance scales must be finite numbers");
+  }
+  if (a.guidance_scale && *a.guidance_scale != 0 && !transformer.model->config().guidance_embeds) {
+    log(LogLevel::kWarning, "guidance_scale {} is ignored: this model has no guidance input", p.guidance_scale);
+  }
+  p.true_cfg = p.true_cfg_scale > 1 && a.negative_prompt.has_value();
+  if (p.true_cfg_scale > 1 && !a.negative_prompt) {
+    log(LogLevel::kWarning, "true_cfg_scale {} is ignored: it needs a negative prompt", p.true_cfg_scale);
+  }
+  if (a.negative_prompt && p.true_cfg_scale <= 1) {
+    log(LogLevel::kWarning, "the negative prompt is ignored: it needs a true_cfg_scale above 1");
+  }
+  if (a.negative_prompt_2 && !a.negative_prompt) {
+    invalid_argument("negative_prompt_2 was given without negative_prompt");
+  }
+  if (a.negative_prompt) {
+    p.negative_prompt = prompts_for(a.negative_prompt, {}, p.prompts, "negative_prompt");
+    p.negative_prompt_2 = prompts_for(a.negative_prompt_2, p.negative_prompt, p.prompts, "negative_prompt_2");
+  }
+  if (!a.latents && a.seeds.size() != 1 && static_cast<std::int64_t>(a.seeds.size()) != p.images()) {
+    invalid_argument("{} seeds for {} image(s); give one seed for all, or one for each image", a.seeds.size(), p.images());
+  }
+  return p;
+}
+
+PromptEmbeds FluxPipeline::Parts::encode(const std::vector<std::string>& clip_text,
+                                         const std::vector<std::string>& t5_text, const Plan& plan, const char* call,
+                                         Trace* trace) const {
+  TokenBatch clip = tokenize_batch(*tokenizer, "CLIP", clip_text, kClipLength);
+  TokenBatch t5 = tokenize_batch(*tokenizer_2, "T5", t5_text, plan.max_sequence_length);
+  if (trace != nullptr) {
+    trace->add_i32(fmt::format("text_encoder.input_ids{}", call), clip.shape, clip.ids);
+    trace->add_i32(fmt::format("text_encoder_2.input_ids{}", call), t5.shape, t5.ids);
+  }
+  PromptEmbeds embeds;
+  embeds.pooled = text_encoder.model->forward(context, mesh, clip.ids, clip.shape).pooled;
+  embeds.sequence = text_encoder_2.model->forward(context, mesh, t5.ids, t5.shape);
+  embeds.pooled = repeat_rows(embeds.pooled, plan.images_per_prompt);
+  embeds.sequence = repeat_rows(embeds.sequence, plan.images_per_prompt);
+  return embeds;
+}
+
+Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Plan& plan, Trace* trace) const {
+  std::int64_t channels = transformer.model->config().in_channels / 4;
+  if (arguments.latents) {
+    Shape wanted{plan.images(), plan.tokens(), 4 * channels};
+    if (arguments.latents->shape != wanted ||
+        static_cast<std::int64_t>(arguments.latents->values.size()) != wanted.elements()) {
+      invalid_argument("latents: {} were given, {} are wanted", to_string(arguments.latents->shape), to_string(wanted));
+    }
+    return upload(context, mesh, arguments.latents->values, wanted, dtype);
+  }
+  Shape shape{plan.images(), channels, plan.latent_height, plan.latent_width};
+  std::vector<float> noise = draw_noise(arguments.seeds, shape, dtype);
+  if (trace != nullptr) trace->add_f32("noise", shape, noise);
+  return pack_latents(upload(context, mesh, noise, shape, dtype));
+}
+
+Denoised FluxPipeline::Parts::run(const Arguments& arguments, const Plan& plan, const PromptEmbeds& embeds,
+                                  const PromptEmbeds& negative, Result& result, const Hooks& hooks) const {
+  Trace* trace = hooks.trace;
+  Tensor latents = initial_latents(arguments, plan, trace);
+  schedulers::Schedule schedule = schedulers::flow_match_schedule(
+      scheduler, plan.steps, arguments.sigmas, schedulers::calculate_shift(scheduler, plan.tokens()));
+  if (trace != nullptr) {
+    auto n = static_cast<std::int64_t>(schedule.timesteps.size());
+    trace->add("latents_init", latents);
+    trace->add_f32("timesteps", {n}, schedule.timesteps);
+    trace->add_f32("sigmas", {n + 1}, schedule.sigmas);
+    trace->add("prompt_embeds", embeds.sequence);
+    trace->add("pooled_prompt_embeds", embeds.pooled);
+    if (plan.true_cfg) {
+      trace->add("negative_prompt_embeds", negative.sequence);
+      trace->add("negative_pooled_prompt_embeds", negative.pooled);
+    }
+    trace->add("transformer_in_step0", latents);
+  }
+  // Diffusers rounds t to the latents' dtype and divides by 1000 in it.
+  std::vector<float> model_time;
+  for (float t : schedule.timesteps) {
+    model_time.push_back(dtype == DType::kBF16 ? round_to_bf16(round_to_bf16(t) / 1000.0f) : t / 1000.0f);
+  }
+  DeviceSchedule on_device =
+      upload_schedule(context, mesh, schedule.timesteps, model_time, schedule.sigmas, plan.images());
+  auto batch = static_cast<std::size_t>(plan.images());
+  const models::FluxTransformer& model = *transformer.model;
+  Tensor guidance;
+  if (model.config().guidance_embeds) {
+    std::vector<float> values(batch, static_cast<float>(plan.guidance_scale));
+    guidance = context.from_f32(values, {plan.images()}, mesh);
+  }
+  Tensor cfg_scale;
+  if (plan.true_cfg) {
+    auto scale = static_cast<float>(plan.true_cfg_scale);
+    cfg_scale = context.from_f32(std::span(&scale, 1), {}, mesh);
+  }
+  models::RopeTables rope = model.rope_tables(context, mesh, embeds.sequence.dim(1), plan.latent_height / 2,
+                                              plan.latent_width / 2);
+
+  auto predict = [&](const PromptEmbeds& text, const Tensor& x, const Tensor& time) {
+    return model.forward(x, text.sequence, text.pooled, time, guidance, rope);
+  };
+  auto call = [&](int step, const Tensor& x, const Tensor& time) {
+    Tensor out = predict(embeds, x, time);
+    if (step == 0 && trace != nullptr) trace->add("transformer_out_step0", out);
+    if (plan.true_cfg) {
+      Tensor other = ops::cast(predict(negative, x, time), DType::kF32);
+      Tensor difference = ops::subtract(ops::cast(out, DType::kF32), other);
+      out = ops::cast(ops::add(other, ops::multiply(cfg_scale, difference)), dtype);
+    }
+    if (step == 0 && trace != nullptr) trace->add("noise_pred_guided_step0", out);
+    return out;
+  };
+  std::int64_t before = context.statistics().host_transfers;
+  Denoised out = denoise(latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
+  result.host_transfers_in_loop = context.statistics().host_transfers - before;
+  return out;
+}
+
+Tensor FluxPipeline::Parts::decode(const Tensor& latents, const Plan& plan, Trace* trace) const {
+  const models::AutoencoderKlConfig& config = vae.model->config();
+  Tensor unpacked = unpack_latents(latents, plan.latent_height, plan.latent_width);
+  Tensor scaled = ops::affine(unpacked, 1.0 / config.scaling_factor, config.shift_factor);
+  Tensor decoded = vae.model->decode(scaled);
+  Tensor pixels = ops::to_image(decoded);
+  if (trace != nullptr) {
+    trace->add("vae_in", scaled);
+    trace->add("vae_out", decoded);
+    trace->add("image_u8", pixels);
+  }
+  return pixels;
+}
+
+std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(const Arguments& arguments,
+                                                                               const Plan& plan) const {
+  std::vector<std::pair<std::string, std::string>> out{{"num_inference_steps", std::to_string(plan.steps)},
+                                                       {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
+  if (transformer.model->config().guidance_embeds) {
+    out.emplace_back("guidance_scale", fmt::format("{}", plan.guidance_scale));
+  }
+  if (plan.true_cfg) out.emplace_back("true_cfg_scale", fmt::format("{}", plan.true_cfg_scale));
+  if (arguments.sigmas) out.emplace_back("sigmas", fmt::format("{}", fmt::join(*arguments.sigmas, ",")));
+  return out;
+}
+
+Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) const {
+  const Parts& p = *parts_;
+  Plan plan = p.plan(arguments);
+  Result result;
+  result.height = plan.height;
+  result.width = plan.width;
+  result.settings = p.settings(arguments, plan);
+  Stages stages(p.context, hooks, result.seconds);
+
+  PromptEmbeds embeds, negative;
+  stages.run("encode", [&] {
+    embeds = p.encode(plan.prompt, plan.prompt_2, plan, "", hooks.trace);
+    if (plan.true_cfg) negative = p.encode(plan.negative_prompt, plan.negative_prompt_2, plan, ".call1", hooks.trace);
+  });
+  Denoised denoised =
+      stages.run("denoise", [&] { return p.run(arguments, plan, embeds, negative, result, hooks); });
+  result.num_inference_steps = denoised.steps;
+  result.interrupted = denoised.interrupted;
+  stages.run("decode", [&] {
+    Tensor finite = ops::all_finite(denoised.latents);
+    Tensor pixels = p.decode(denoised.latents, plan, hooks.trace);
+    if (finite.to_bytes()[0] == std::byte{0}) {
+      fail(ErrorCode::kDataLoss, "the latents are not finite after {} step(s): {} overflowed, or the weights are damaged",
+           denoised.steps, dtype_name(p.dtype));
+    }
+    result.images = read_images(pixels);
+  });
+  return result;
+}
+
+}  // namespace tessera::pipelines

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/checkpoint/model_folder.h"
+#include "tessera/nn/parameter.h"
+#include "tessera/runtime/context.h"
+#include "tessera/text/tokenizer.h"
+
+// What pipelines do alike when they load a checkpoint.
+namespace tessera::pipelines {
+
+// A model with the store of its parameters.
+template <typename Model>
+struct Loaded {
+  std::unique_ptr<nn::ParameterStore> store;
+  std::unique_ptr<const Model> model;
+
+  void place(Context& context, const graph::MeshPtr& mesh, DType dtype) { store->place(context, mesh, dtype); }
+  std::int64_t bytes() const { return store->bytes(); }
+};
+
+class Loader {
+ public:
+  Loader(const checkpoint::ModelFolder& folder, Context& context, graph::MeshPtr mesh, DType dtype)
+      : folder_(folder), context_(context), mesh_(std::move(mesh)), dtype_(dtype) {}
+
+  // Throws kNotFound if the component is absent, kUnimplemented if its class is not one of those.
+  void expect_class(std::string_view component, std::initializer_list<std::string_view> classes) const;
+  std::unique_ptr<text::Tokenizer> tokenizer(std::string_view component) const;
+  // Builds the model from the component's config and checks its tensors; nothing goes to the device yet.
+  template <typename Model, typename Config>
+  Loaded<Model> model(std::string_view component) const {
+    Loaded<Model> out;
+    out.store = std::make_unique<nn::ParameterStore>(folder_.source(component));
+    out.model = std::make_unique<const Model>(Config::from_json(folder_.config(component)), out.store->root());
+    out.store->finish();
+    return out;
+  }
+
+ private:
+  const checkpoint::ModelFolder& folder_;
+  Context& context_;
+  graph::MeshPtr mesh_;
+  DType dtype_;
+};
+
+// Token ids of a batch of texts, padded and cut to one length: i32 [B, length].
+struct TokenBatch {
+  Shape shape;
+  std::vector<std::int32_t> ids;
+};
+
+// Warns, naming what was lost, where a text is cut. `encoder` names the text encoder in that warning.
+TokenBatch tokenize_batch(const text::Tokenizer& tokenizer, std::string_view encoder,
+                          const std::vector<std::string>& texts, int length);
+
+}  // namespace tessera::pipelines

@@ -1,0 +1,153 @@
+#include "tessera/pjrt/registry.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tessera/base/env.h"
+#include "tessera/base/error.h"
+
+namespace tessera::pjrt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What is known of a device name: the environment that points at its plugin, the plugin's usual file name,
+// and how to get it.
+struct Known {
+  std::string_view device;
+  std::vector<const char*> variables;
+  std::string_view file;
+  std::vector<fs::path> installed;
+  std::string_view advice;
+};
+
+const std::vector<Known>& known_devices() {
+  static const std::vector<Known> known{
+      {"cpu",
+       {"TESSERA_PJRT_CPU"},
+       "pjrt_c_api_cpu_plugin.so",
+       {},
+       "run scripts/setup.sh, or set TESSERA_PJRT_CPU to a PJRT CPU plugin"},
+      {"tpu",
+       {"TESSERA_PJRT_TPU", "TPU_LIBRARY_PATH"},
+       "libtpu.so",
+       {"/lib/libtpu.so", "/usr/lib/libtpu.so"},
+       "install the Python package libtpu and set TPU_LIBRARY_PATH to its libtpu.so"},
+      {"cuda",
+       {"TESSERA_PJRT_CUDA"},
+       "xla_cuda_plugin.so",
+       {},
+       "install the Python package jax-cuda13-pjrt and set TESSERA_PJRT_CUDA to its xla_cuda_plugin.so"},
+  };
+  return known;
+}
+
+const Known& known_device(std::string_view device) {
+  for (const Known& k : known_devices()) {
+    if (k.device == device) return k;
+  }
+  std::string names;
+  for (const Known& k : known_devices()) names.append(names.empty() ? "" : ", ").append(k.device);
+  invalid_argument("'{}' is no device; the devices are {}", device, names);
+}
+
+bool on_tpu_machine() {
+  for (const char* pattern : {"/dev/accel*", "/dev/vfio/*"}) {
+    glob_t found{};
+    bool any = glob(pattern, GLOB_NOSORT, nullptr, &found) == 0 && found.gl_pathc > 0;
+    globfree(&found);
+    if (any) return true;
+  }
+  return false;
+}
+
+// Settings that a plugin reads when it is loaded; those of the user win.
+void prepare_environment(std::string_view device) {
+  if (device != "tpu") return;
+  setenv("TPU_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
+  // Away from a TPU machine libtpu would wait minutes for a metadata server.
+  if (!on_tpu_machine()) setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);
+}
+
+}  // namespace
+
+const std::vector<std::string>& device_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const Known& k : known_devices()) out.emplace_back(k.device);
+    return out;
+  }();
+  return names;
+}
+
+void PluginRegistry::register_plugin(std::string_view device, fs::path path) {
+  known_device(device);
+  std::lock_guard lock(mutex_);
+  std::erase_if(registered_, [&](const auto& entry) { return entry.first == device; });
+  registered_.emplace_back(device, std::move(path));
+}
+
+std::vector<fs::path> PluginRegistry::places(std::string_view device) const {
+  const Known& known = known_device(device);
+  std::vector<fs::path> out;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, path] : registered_) {
+      if (name == device) out.push_back(path);
+    }
+  }
+  if (!env_flag("TESSERA_PLUGIN_AUTOLOAD").value_or(true)) return out;
+  for (const char* variable : known.variables) {
+    if (auto value = env(variable)) out.emplace_back(*value);
+  }
+  out.push_back(fs::path(TESSERA_THIRD_PARTY_DIR) / "plugins" / known.file);
+  std::error_code ignored;
+  fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  if (!program.empty()) {
+    out.push_back(program / "plugins" / known.file);
+    out.push_back(program.parent_path() / "lib" / "tessera" / known.file);
+  }
+  out.insert(out.end(), known.installed.begin(), known.installed.end());
+  return out;
+}
+
+std::optional<fs::path> PluginRegistry::find(std::string_view device) const {
+  for (const fs::path& path : places(device)) {
+    std::error_code ignored;
+    if (fs::is_regular_file(path, ignored)) return path;
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<const Plugin> PluginRegistry::load(std::string_view device) const {
+  const Known& known = known_device(device);
+  // A place that was named by hand and does not exist is a mistake to be told about, not to be passed over.
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, path] : registered_) {
+      if (name == device && !fs::exists(path)) {
+        fail(ErrorCode::kNotFound, "the plugin {} registered for {} does not exist", path.string(), device);
+      }
+    }
+  }
+  if (env_flag("TESSERA_PLUGIN_AUTOLOAD").value_or(true)) {
+    for (const char* variable : known.variables) {
+      if (auto value = env(variable); value && !fs::exists(*value)) {
+        fail(ErrorCode::kNotFound, "{}={}: there is no such file", variable, *value);
+      }
+    }
+  }
+  std::optional<fs::path> path = find(device);
+  if (!path) {
+    std::string looked;
+    for (const fs::path& place : places(device)) looked += (looked.empty() ? "" : ", ") + place.string();
+    if (looked.empty()) looked = "nowhere, because TESSERA_PLUGIN_AUTOLOAD=0 and none was registered";
+    fail(ErrorCode::kNotFound, "no plugin for the device {}; looked at {}; {}", device, looked, known.advice);
+  }
+  prepare_environment(device);
+  return Plugin::load(*path);
+}
+
+}  // namespace tessera::pjrt
