@@ -32,8 +32,8 @@ constexpr std::int64_t kMaxPixels = 16384;  // a side beyond this is taken for a
 struct Plan {
   std::size_t prompts = 0;
   std::vector<std::string> prompt, prompt_2, negative_prompt, negative_prompt_2;
-  std::int64_t height = 0, width = 0;                  // of the picture
-  std::int64_t latent_height = 0, latent_width = 0;    // of the latents, both even
+  std::int64_t height = 0, width = 0;                // of the picture
+  std::int64_t latent_height = 0, latent_width = 0;  // of the latents, both even
   int steps = 0, max_sequence_length = 0, images_per_prompt = 1;
   double guidance_scale = 0, true_cfg_scale = 1;
   bool true_cfg = false;
@@ -79,20 +79,24 @@ struct FluxPipeline::Parts {
   PromptEmbeds encode(const std::vector<std::string>& clip_text, const std::vector<std::string>& t5_text,
                       const Plan& plan, const char* call, Trace* trace) const;
   Tensor initial_latents(const Arguments& arguments, const Plan& plan, Trace* trace) const;
-  Denoised run(const Arguments& arguments, const Plan& plan, const PromptEmbeds& embeds, const PromptEmbeds& negative,
-               Result& result, const Hooks& hooks) const;
+  Denoised run(const Arguments& arguments, const Plan& plan, const PromptEmbeds& embeds,
+               const PromptEmbeds& negative, Result& result, const Hooks& hooks) const;
   Tensor decode(const Tensor& latents, const Plan& plan, Trace* trace) const;
-  std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments, const Plan& plan) const;
+  std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments,
+                                                            const Plan& plan) const;
 };
 
 FluxPipeline::FluxPipeline(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 FluxPipeline::~FluxPipeline() = default;
 
-std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::ModelFolder& folder, Context& context,
-                                                            const LoadOptions& options, const Hooks& hooks) {
+std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::ModelFolder& folder,
+                                                            Context& context, const LoadOptions& options,
+                                                            const Hooks& hooks) {
   if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
-    fail(ErrorCode::kUnimplemented, "computing in {} is not supported; use f32 or bf16 (weights of any float dtype are "
-         "converted)", dtype_name(options.dtype));
+    fail(ErrorCode::kUnimplemented,
+         "computing in {} is not supported; use f32 or bf16 (weights of any float dtype are "
+         "converted)",
+         dtype_name(options.dtype));
   }
   if (hooks.on_stage) hooks.on_stage("load");
   graph::MeshPtr mesh = context.mesh(options.device);
@@ -159,20 +163,23 @@ Plan FluxPipeline::Parts::plan(const Arguments& a) const {
   p.height = p.latent_height * factor / 2;
   p.width = p.latent_width * factor / 2;
   if (p.height != asked_height || p.width != asked_width) {
-    log(LogLevel::kWarning, "{} x {} (width x height) is not divisible by {}; the picture is {} x {}", asked_width, asked_height,
-        factor, p.width, p.height);
+    log(LogLevel::kWarning, "{} x {} (width x height) is not divisible by {}; the picture is {} x {}",
+        asked_width, asked_height, factor, p.width, p.height);
   }
 
-  auto sigma_steps = a.sigmas ? std::optional<std::int64_t>(static_cast<std::int64_t>(a.sigmas->size())) : std::nullopt;
+  auto sigma_steps =
+      a.sigmas ? std::optional<std::int64_t>(static_cast<std::int64_t>(a.sigmas->size())) : std::nullopt;
   if (sigma_steps && a.num_inference_steps && *sigma_steps != *a.num_inference_steps) {
     invalid_argument("sigmas: {} were given for {} steps", *sigma_steps, *a.num_inference_steps);
   }
-  std::int64_t steps = sigma_steps ? *sigma_steps
-                                   : integer_or_default(a.num_inference_steps, folder, "num_inference_steps", 28);
+  std::int64_t steps = sigma_steps
+                           ? *sigma_steps
+                           : integer_or_default(a.num_inference_steps, folder, "num_inference_steps", 28);
   check_range("num_inference_steps", steps, 1, 1000);
   p.steps = static_cast<int>(steps);
 
-  std::int64_t length = integer_or_default(a.max_sequence_length, folder, "max_sequence_length", kMaxSequenceLength);
+  std::int64_t length =
+      integer_or_default(a.max_sequence_length, folder, "max_sequence_length", kMaxSequenceLength);
   check_range("max_sequence_length", length, 1, kMaxSequenceLength);
   p.max_sequence_length = static_cast<int>(length);
 
@@ -182,7 +189,8 @@ Plan FluxPipeline::Parts::plan(const Arguments& a) const {
     invalid_argument("guidance scales must be finite numbers");
   }
   if (a.guidance_scale && *a.guidance_scale != 0 && !transformer.model->config().guidance_embeds) {
-    log(LogLevel::kWarning, "guidance_scale {} is ignored: this model has no guidance input", p.guidance_scale);
+    log(LogLevel::kWarning, "guidance_scale {} is ignored: this model has no guidance input",
+        p.guidance_scale);
   }
   p.true_cfg = p.true_cfg_scale > 1 && a.negative_prompt.has_value();
   if (p.true_cfg_scale > 1 && !a.negative_prompt) {
@@ -199,14 +207,15 @@ Plan FluxPipeline::Parts::plan(const Arguments& a) const {
     p.negative_prompt_2 = prompts_for(a.negative_prompt_2, p.negative_prompt, p.prompts, "negative_prompt_2");
   }
   if (!a.latents && a.seeds.size() != 1 && static_cast<std::int64_t>(a.seeds.size()) != p.images()) {
-    invalid_argument("{} seeds for {} image(s); give one seed for all, or one for each image", a.seeds.size(), p.images());
+    invalid_argument("{} seeds for {} image(s); give one seed for all, or one for each image", a.seeds.size(),
+                     p.images());
   }
   return p;
 }
 
 PromptEmbeds FluxPipeline::Parts::encode(const std::vector<std::string>& clip_text,
-                                         const std::vector<std::string>& t5_text, const Plan& plan, const char* call,
-                                         Trace* trace) const {
+                                         const std::vector<std::string>& t5_text, const Plan& plan,
+                                         const char* call, Trace* trace) const {
   TokenBatch clip = tokenize_batch(*tokenizer, "CLIP", clip_text, kClipLength);
   TokenBatch t5 = tokenize_batch(*tokenizer_2, "T5", t5_text, plan.max_sequence_length);
   if (trace != nullptr) {
@@ -221,13 +230,15 @@ PromptEmbeds FluxPipeline::Parts::encode(const std::vector<std::string>& clip_te
   return embeds;
 }
 
-Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Plan& plan, Trace* trace) const {
+Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Plan& plan,
+                                            Trace* trace) const {
   std::int64_t channels = transformer.model->config().in_channels / 4;
   if (arguments.latents) {
     Shape wanted{plan.images(), plan.tokens(), 4 * channels};
     if (arguments.latents->shape != wanted ||
         static_cast<std::int64_t>(arguments.latents->values.size()) != wanted.elements()) {
-      invalid_argument("latents: {} were given, {} are wanted", to_string(arguments.latents->shape), to_string(wanted));
+      invalid_argument("latents: {} were given, {} are wanted", to_string(arguments.latents->shape),
+                       to_string(wanted));
     }
     return upload(context, mesh, arguments.latents->values, wanted, dtype);
   }
@@ -275,8 +286,8 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const Plan& plan, 
     auto scale = static_cast<float>(plan.true_cfg_scale);
     cfg_scale = context.from_f32(std::span(&scale, 1), {}, mesh);
   }
-  models::RopeTables rope = model.rope_tables(context, mesh, embeds.sequence.dim(1), plan.latent_height / 2,
-                                              plan.latent_width / 2);
+  models::RopeTables rope =
+      model.rope_tables(context, mesh, embeds.sequence.dim(1), plan.latent_height / 2, plan.latent_width / 2);
 
   auto predict = [&](const PromptEmbeds& text, const Tensor& x, const Tensor& time) {
     return model.forward(x, text.sequence, text.pooled, time, guidance, rope);
@@ -314,8 +325,9 @@ Tensor FluxPipeline::Parts::decode(const Tensor& latents, const Plan& plan, Trac
 
 std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(const Arguments& arguments,
                                                                                const Plan& plan) const {
-  std::vector<std::pair<std::string, std::string>> out{{"num_inference_steps", std::to_string(plan.steps)},
-                                                       {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
+  std::vector<std::pair<std::string, std::string>> out{
+      {"num_inference_steps", std::to_string(plan.steps)},
+      {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
   if (transformer.model->config().guidance_embeds) {
     out.emplace_back("guidance_scale", fmt::format("{}", plan.guidance_scale));
   }
@@ -336,7 +348,8 @@ Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) co
   PromptEmbeds embeds, negative;
   stages.run("encode", [&] {
     embeds = p.encode(plan.prompt, plan.prompt_2, plan, "", hooks.trace);
-    if (plan.true_cfg) negative = p.encode(plan.negative_prompt, plan.negative_prompt_2, plan, ".call1", hooks.trace);
+    if (plan.true_cfg)
+      negative = p.encode(plan.negative_prompt, plan.negative_prompt_2, plan, ".call1", hooks.trace);
   });
   Denoised denoised =
       stages.run("denoise", [&] { return p.run(arguments, plan, embeds, negative, result, hooks); });
@@ -346,7 +359,8 @@ Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) co
     Tensor finite = ops::all_finite(denoised.latents);
     Tensor pixels = p.decode(denoised.latents, plan, hooks.trace);
     if (finite.to_bytes()[0] == std::byte{0}) {
-      fail(ErrorCode::kDataLoss, "the latents are not finite after {} step(s): {} overflowed, or the weights are damaged",
+      fail(ErrorCode::kDataLoss,
+           "the latents are not finite after {} step(s): {} overflowed, or the weights are damaged",
            denoised.steps, dtype_name(p.dtype));
     }
     result.images = read_images(pixels);

@@ -21,7 +21,9 @@ struct Loaded {
   std::unique_ptr<nn::ParameterStore> store;
   std::unique_ptr<const Model> model;
 
-  void place(Context& context, const graph::MeshPtr& mesh, DType dtype) { store->place(context, mesh, dtype); }
+  void place(Context& context, const graph::MeshPtr& mesh, DType dtype) {
+    store->place(context, mesh, dtype);
+  }
   std::int64_t bytes() const { return store->bytes(); }
 };
 
@@ -38,7 +40,8 @@ class Loader {
   Loaded<Model> model(std::string_view component) const {
     Loaded<Model> out;
     out.store = std::make_unique<nn::ParameterStore>(folder_.source(component));
-    out.model = std::make_unique<const Model>(Config::from_json(folder_.config(component)), out.store->root());
+    out.model =
+        std::make_unique<const Model>(Config::from_json(folder_.config(component)), out.store->root());
     out.store->finish();
     return out;
   }

@@ -90,7 +90,8 @@ struct Context::Impl {
   }
 
   // The program's executable and sizes, compiled if this is the first time.
-  CompiledProgram compiled(const graph::Program& program, ProgramCache::Entry& entry, const pjrt::Client& client);
+  CompiledProgram compiled(const graph::Program& program, ProgramCache::Entry& entry,
+                           const pjrt::Client& client);
   void launch(const graph::Program& program);
 };
 

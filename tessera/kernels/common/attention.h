@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tessera/graph/lowering.h"
+
+namespace tessera::kernels {
+
+// Attention computes the scores of a block of queries at a time, so that they take at most this much memory
+// in f32 (one query of every head at the least).
+inline constexpr std::int64_t kMaxScoreBytes = std::int64_t{64} << 20;
+
+// The queries of one block for the given shapes: all of them if their scores fit.
+std::int64_t query_block(const Shape& q, const Shape& k, std::int64_t max_score_bytes);
+
+// attention(q, k, v[, bias]) with another limit: for tests.
+graph::Value lower_attention(graph::Writer& writer, const graph::OpCall& call,
+                             std::span<const graph::Value> operands, std::int64_t max_score_bytes);
+
+}  // namespace tessera::kernels
