@@ -6,6 +6,10 @@ target_include_directories(tessera_options INTERFACE "$<BUILD_INTERFACE:${PROJEC
                                                      "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 target_compile_options(tessera_options INTERFACE
   "$<BUILD_INTERFACE:-Wall;-Wextra;-Wshadow;-Wconversion;-Wno-sign-conversion;-Werror>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # Its -Wrestrict warns of "literal" + std::string (GCC bug 105651).
+  target_compile_options(tessera_options INTERFACE "$<BUILD_INTERFACE:-Wno-restrict>")
+endif()
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer
                                                    -fno-sanitize-recover=all)

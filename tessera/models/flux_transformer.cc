@@ -1,0 +1,277 @@
+#include "tessera/models/flux_transformer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/ops.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr double kNormEps = 1e-6;
+constexpr int kTimeChannels = 256;
+constexpr double kRopeTheta = 10000;
+
+// Linear, SiLU, linear: how a vector becomes a conditioning.
+struct TwoLayers {
+  TwoLayers(const nn::Scope& scope, std::int64_t in, std::int64_t out)
+      : linear_1(scope / "linear_1", in, out), linear_2(scope / "linear_2", out, out) {}
+  Tensor operator()(const Tensor& x) const { return linear_2(ops::silu(linear_1(x))); }
+  nn::Linear linear_1, linear_2;
+};
+
+// Sinusoids of value * 1000, which is computed in `dtype`, as the reference does, through two layers.
+Tensor embed_scalar(const TwoLayers& embedder, const Tensor& value, DType dtype) {
+  Tensor thousandfold = ops::affine(ops::cast(value, dtype), 1000, 0);
+  Tensor waves = ops::timestep_embedding(ops::cast(thousandfold, DType::kF32), kTimeChannels, true, 0);
+  return embedder(ops::cast(waves, dtype));
+}
+
+// A norm without weights whose shift, scale and gates come from the conditioning.
+struct AdaptiveNorm {
+  AdaptiveNorm(const nn::Scope& scope, std::int64_t dim, int parts)
+      : linear(scope / "linear", dim, parts * dim),
+        norm(scope / "norm", dim, kNormEps, false),
+        count(parts) {}
+  // The parts, [B, dim] each.
+  std::vector<Tensor> condition(const Tensor& temb) const {
+    return ops::split(linear(ops::silu(temb)), count, 1);
+  }
+  nn::Linear linear;
+  nn::LayerNorm norm;
+  int count;
+};
+
+struct FeedForward {
+  FeedForward(const nn::Scope& scope, std::int64_t dim)
+      : in(scope / "net" / 0 / "proj", dim, 4 * dim), out(scope / "net" / 2, 4 * dim, dim) {}
+  Tensor operator()(const Tensor& x) const { return out(ops::gelu_tanh(in(x))); }
+  nn::Linear in, out;
+};
+
+// Queries, keys and values of one stream, with the norm over each head.
+struct Projections {
+  Projections(const nn::Scope& scope, const FluxTransformerConfig& c, bool added)
+      : q(scope / (added ? "add_q_proj" : "to_q"), c.inner_dim(), c.inner_dim()),
+        k(scope / (added ? "add_k_proj" : "to_k"), c.inner_dim(), c.inner_dim()),
+        v(scope / (added ? "add_v_proj" : "to_v"), c.inner_dim(), c.inner_dim()),
+        norm_q(scope / (added ? "norm_added_q" : "norm_q"), c.attention_head_dim, kNormEps),
+        norm_k(scope / (added ? "norm_added_k" : "norm_k"), c.attention_head_dim, kNormEps),
+        heads(c.num_attention_heads) {}
+  Tensor query(const Tensor& x) const { return norm_q(nn::split_heads(q(x), heads)); }
+  Tensor key(const Tensor& x) const { return norm_k(nn::split_heads(k(x), heads)); }
+  Tensor value(const Tensor& x) const { return nn::split_heads(v(x), heads); }
+  nn::Linear q, k, v;
+  nn::RmsNorm norm_q, norm_k;
+  std::int64_t heads;
+};
+
+Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const nn::RopeTables& rope) {
+  double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));
+  return nn::merge_heads(ops::attention(ops::rope(q, rope.cos, rope.sin), ops::rope(k, rope.cos, rope.sin), v,
+                                        {}, scale, false));
+}
+
+}  // namespace
+
+FluxTransformerConfig FluxTransformerConfig::from_json(const nn::Config& c) {
+  FluxTransformerConfig out;
+  out.in_channels = c.size("in_channels", out.in_channels);
+  out.out_channels = c.size("out_channels", out.in_channels);
+  out.num_layers = c.size("num_layers", out.num_layers);
+  out.num_single_layers = c.size("num_single_layers", out.num_single_layers);
+  out.attention_head_dim = c.size("attention_head_dim", out.attention_head_dim);
+  out.num_attention_heads = c.size("num_attention_heads", out.num_attention_heads);
+  out.joint_attention_dim = c.size("joint_attention_dim", out.joint_attention_dim);
+  out.pooled_projection_dim = c.size("pooled_projection_dim", out.pooled_projection_dim);
+  out.guidance_embeds = c.flag("guidance_embeds", out.guidance_embeds);
+  out.axes_dims_rope = c.sizes("axes_dims_rope", out.axes_dims_rope);
+  if (c.size("patch_size", 1) != 1)
+    fail(ErrorCode::kUnimplemented, "{}: only a patch_size of 1 is supported", c.what());
+  std::int64_t rotary =
+      std::accumulate(out.axes_dims_rope.begin(), out.axes_dims_rope.end(), std::int64_t{0});
+  bool even = true;
+  for (std::int64_t d : out.axes_dims_rope) even = even && d % 2 == 0;
+  if (rotary != out.attention_head_dim || !even || out.axes_dims_rope.size() != 3) {
+    fail(ErrorCode::kDataLoss,
+         "{}: axes_dims_rope [{}] must be three even widths that add up to attention_head_dim {}", c.what(),
+         fmt::join(out.axes_dims_rope, ", "), out.attention_head_dim);
+  }
+  if (out.in_channels % 4 != 0) {
+    fail(ErrorCode::kDataLoss, "{}: in_channels {} is no multiple of 4 (2 x 2 patches)", c.what(),
+         out.in_channels);
+  }
+  return out;
+}
+
+struct FluxTransformer::TimeTextEmbed {
+  TimeTextEmbed(const nn::Scope& scope, const FluxTransformerConfig& c)
+      : timestep_embedder(scope / "timestep_embedder", kTimeChannels, c.inner_dim()),
+        text_embedder(scope / "text_embedder", c.pooled_projection_dim, c.inner_dim()) {
+    if (c.guidance_embeds) {
+      guidance_embedder =
+          std::make_unique<TwoLayers>(scope / "guidance_embedder", kTimeChannels, c.inner_dim());
+    }
+  }
+  Tensor forward(const Tensor& timestep, const Tensor& guidance, const Tensor& pooled) const {
+    Tensor time = embed_scalar(timestep_embedder, timestep, pooled.dtype());
+    if (guidance_embedder) time = ops::add(time, embed_scalar(*guidance_embedder, guidance, pooled.dtype()));
+    return ops::add(time, text_embedder(pooled));
+  }
+  TwoLayers timestep_embedder, text_embedder;
+  std::unique_ptr<TwoLayers> guidance_embedder;
+};
+
+struct FluxTransformer::DoubleBlock {
+  DoubleBlock(const nn::Scope& scope, const FluxTransformerConfig& c)
+      : name(scope.path()),
+        norm1(scope / "norm1", c.inner_dim(), 6),
+        norm1_context(scope / "norm1_context", c.inner_dim(), 6),
+        image(scope / "attn", c, false),
+        text(scope / "attn", c, true),
+        to_out(scope / "attn" / "to_out" / 0, c.inner_dim(), c.inner_dim()),
+        to_add_out(scope / "attn" / "to_add_out", c.inner_dim(), c.inner_dim()),
+        norm2(scope / "norm2", c.inner_dim(), kNormEps, false),
+        norm2_context(scope / "norm2_context", c.inner_dim(), kNormEps, false),
+        ff(scope / "ff", c.inner_dim()),
+        ff_context(scope / "ff_context", c.inner_dim()) {}
+
+  void forward(Tensor& hidden, Tensor& encoder, const Tensor& temb, const nn::RopeTables& rope,
+               const nn::Observer& observe) const {
+    enum { kShiftAttention, kScaleAttention, kGateAttention, kShiftMlp, kScaleMlp, kGateMlp };
+    auto report = [&](std::string_view part, const Tensor& t) {
+      if (observe) observe(fmt::format("{}.{}", name, part), t);
+    };
+    std::vector<Tensor> i = norm1.condition(temb), t = norm1_context.condition(temb);
+    Tensor x = ops::modulate(norm1.norm(hidden), i[kShiftAttention], i[kScaleAttention]);
+    Tensor y = ops::modulate(norm1_context.norm(encoder), t[kShiftAttention], t[kScaleAttention]);
+    report("norm1.0", x);
+    report("norm1.1", i[kGateAttention]);
+    report("norm1_context.0", y);
+
+    Tensor q = ops::concatenate({text.query(y), image.query(x)}, 1);
+    Tensor k = ops::concatenate({text.key(y), image.key(x)}, 1);
+    Tensor v = ops::concatenate({text.value(y), image.value(x)}, 1);
+    Tensor attended = rotated_attention(q, k, v, rope);
+    std::int64_t text_tokens = encoder.dim(1);
+    Tensor image_out = to_out(ops::slice(attended, 1, text_tokens, attended.dim(1)));
+    Tensor text_out = to_add_out(ops::slice(attended, 1, 0, text_tokens));
+    report("attn.0", image_out);
+    report("attn.1", text_out);
+
+    hidden = ops::gated_add(hidden, i[kGateAttention], image_out);
+    Tensor mlp = ff(ops::modulate(norm2(hidden), i[kShiftMlp], i[kScaleMlp]));
+    report("ff", mlp);
+    hidden = ops::gated_add(hidden, i[kGateMlp], mlp);
+
+    encoder = ops::gated_add(encoder, t[kGateAttention], text_out);
+    Tensor context_mlp = ff_context(ops::modulate(norm2_context(encoder), t[kShiftMlp], t[kScaleMlp]));
+    report("ff_context", context_mlp);
+    encoder = ops::gated_add(encoder, t[kGateMlp], context_mlp);
+    report("0", encoder);
+    report("1", hidden);
+  }
+
+  std::string name;
+  AdaptiveNorm norm1, norm1_context;
+  Projections image, text;
+  nn::Linear to_out, to_add_out;
+  nn::LayerNorm norm2, norm2_context;
+  FeedForward ff, ff_context;
+};
+
+struct FluxTransformer::SingleBlock {
+  SingleBlock(const nn::Scope& scope, const FluxTransformerConfig& c)
+      : name(scope.path()),
+        norm(scope / "norm", c.inner_dim(), 3),
+        projections(scope / "attn", c, false),
+        proj_mlp(scope / "proj_mlp", c.inner_dim(), 4 * c.inner_dim()),
+        proj_out(scope / "proj_out", 5 * c.inner_dim(), c.inner_dim()) {}
+
+  // x is [B, text and picture, dim].
+  Tensor forward(const Tensor& x, const Tensor& temb, const nn::RopeTables& rope) const {
+    enum { kShift, kScale, kGate };
+    std::vector<Tensor> c = norm.condition(temb);
+    Tensor h = ops::modulate(norm.norm(x), c[kShift], c[kScale]);
+    Tensor mlp = ops::gelu_tanh(proj_mlp(h));
+    Tensor attended = rotated_attention(projections.query(h), projections.key(h), projections.value(h), rope);
+    return ops::gated_add(x, c[kGate], proj_out(ops::concatenate({attended, mlp}, 2)));
+  }
+
+  std::string name;
+  AdaptiveNorm norm;
+  Projections projections;
+  nn::Linear proj_mlp, proj_out;
+};
+
+FluxTransformer::FluxTransformer(const FluxTransformerConfig& config, const nn::Scope& scope)
+    : config_(config) {
+  std::int64_t dim = config.inner_dim();
+  x_embedder_ = std::make_unique<nn::Linear>(scope / "x_embedder", config.in_channels, dim);
+  context_embedder_ =
+      std::make_unique<nn::Linear>(scope / "context_embedder", config.joint_attention_dim, dim);
+  time_text_embed_ = std::make_unique<TimeTextEmbed>(scope / "time_text_embed", config);
+  for (int i = 0; i < config.num_layers; ++i)
+    double_blocks_.emplace_back(scope / "transformer_blocks" / i, config);
+  for (int i = 0; i < config.num_single_layers; ++i) {
+    single_blocks_.emplace_back(scope / "single_transformer_blocks" / i, config);
+  }
+  norm_out_linear_ = std::make_unique<nn::Linear>(scope / "norm_out" / "linear", dim, 2 * dim);
+  norm_out_ = std::make_unique<nn::LayerNorm>(scope / "norm_out", dim, kNormEps, false);
+  proj_out_ = std::make_unique<nn::Linear>(scope / "proj_out", dim, config.out_channels);
+}
+
+FluxTransformer::~FluxTransformer() = default;
+
+nn::RopeTables FluxTransformer::rope_tables(Context& context, const graph::MeshPtr& mesh,
+                                            std::int64_t text_tokens, std::int64_t rows,
+                                            std::int64_t columns) const {
+  std::vector<double> positions(static_cast<std::size_t>(3 * text_tokens), 0.0);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      positions.insert(positions.end(), {0.0, static_cast<double>(r), static_cast<double>(c)});
+    }
+  }
+  return nn::rope_tables(context, mesh, positions, config_.axes_dims_rope, kRopeTheta);
+}
+
+Tensor FluxTransformer::forward(const Tensor& hidden_states, const Tensor& encoder_hidden_states,
+                                const Tensor& pooled_projections, const Tensor& timestep,
+                                const Tensor& guidance, const nn::RopeTables& rope,
+                                const nn::Observer& observe) const {
+  auto report = [&](const std::string& name, const Tensor& t) {
+    if (observe) observe(name, t);
+  };
+  if (config_.guidance_embeds && !guidance) invalid_argument("this transformer wants a guidance [B]");
+  Tensor hidden = (*x_embedder_)(hidden_states);
+  Tensor temb = time_text_embed_->forward(timestep, guidance, pooled_projections);
+  Tensor encoder = (*context_embedder_)(encoder_hidden_states);
+  report("x_embedder", hidden);
+  report("time_text_embed", temb);
+  report("context_embedder", encoder);
+
+  for (const DoubleBlock& block : double_blocks_) block.forward(hidden, encoder, temb, rope, observe);
+  std::int64_t text_tokens = encoder.dim(1);
+  Tensor both = ops::concatenate({encoder, hidden}, 1);
+  for (const SingleBlock& block : single_blocks_) {
+    both = block.forward(both, temb, rope);
+    if (observe) {
+      report(block.name + ".0", ops::slice(both, 1, 0, text_tokens));
+      report(block.name + ".1", ops::slice(both, 1, text_tokens, both.dim(1)));
+    }
+  }
+  hidden = ops::slice(both, 1, text_tokens, both.dim(1));
+
+  // The last norm's conditioning is (scale, shift), the other way round than in the blocks.
+  std::vector<Tensor> c = ops::split((*norm_out_linear_)(ops::silu(temb)), 2, 1);
+  hidden = ops::modulate((*norm_out_)(hidden), c[1], c[0]);
+  report("norm_out", hidden);
+  hidden = (*proj_out_)(hidden);
+  report("proj_out", hidden);
+  return hidden;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/checkpoint/tensor_source.h"
+#include "tessera/runtime/context.h"
+
+namespace tessera::nn {
+
+// Receives named intermediate tensors of a forward pass, for tests and debugging.
+using Observer = std::function<void(const std::string& name, const Tensor& tensor)>;
+
+// A handle on one weight: where it comes from, and its tensor once the component is on a device.
+class Parameter {
+ public:
+  Parameter() = default;
+  // Whether this weight exists (an optional one may not).
+  explicit operator bool() const { return state_ != nullptr; }
+  const std::string& path() const { return state_->path; }
+  const Shape& shape() const { return state_->shape; }
+  // Throws kInternal, naming it, if the component is not on a device.
+  const Tensor& tensor() const;
+
+ private:
+  friend class ParameterStore;
+  struct State {
+    std::string path;
+    Shape shape;
+    const checkpoint::TensorView* source = nullptr;
+    Tensor tensor;
+  };
+  std::shared_ptr<State> state_;
+};
+
+class ParameterStore;
+
+// A place in a component's tree of names: scope / "transformer_blocks" / 3 / "attn".
+class Scope {
+ public:
+  Scope operator/(std::string_view name) const;
+  Scope operator/(int index) const { return *this / std::string_view(std::to_string(index)); }
+  // Asks for the weight `name` of that shape. What does not fit is reported by ParameterStore::finish.
+  Parameter parameter(std::string_view name, const Shape& shape) const;
+  bool has(std::string_view name) const;
+  // Names that start like this one are not used by the model, and are no mistake.
+  void ignore(std::string_view prefix) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  friend class ParameterStore;
+  Scope(ParameterStore& store, std::string path) : store_(&store), path_(std::move(path)) {}
+  std::string join(std::string_view name) const;
+  ParameterStore* store_;
+  std::string path_;
+};
+
+// The weights of one component: built while its model is, checked as a whole, placed on a device and dropped
+// again.
+class ParameterStore {
+ public:
+  explicit ParameterStore(checkpoint::TensorSource source) : source_(std::move(source)) {}
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  Scope root() { return Scope(*this, ""); }
+  // Throws one error that lists what is missing, unexpected and misshapen, with counts.
+  void finish() const;
+  // Uploads every weight as `dtype`. Anything on a device before is dropped.
+  void place(Context& context, const graph::MeshPtr& mesh, DType dtype);
+  // Frees the device's copies.
+  void drop();
+  // Bytes that the weights take as `dtype`; of one device.
+  std::int64_t bytes(DType dtype) const;
+  // As placed; 0 if they are not.
+  std::int64_t bytes() const { return placed_bytes_; }
+  std::size_t size() const { return parameters_.size(); }
+
+ private:
+  friend class Scope;
+  Parameter add(const std::string& path, const Shape& shape);
+
+  checkpoint::TensorSource source_;
+  std::vector<std::shared_ptr<Parameter::State>> parameters_;
+  std::set<std::string, std::less<>> used_;
+  std::vector<std::string> ignored_, missing_, misshapen_;
+  std::int64_t placed_bytes_ = 0;
+};
+
+}  // namespace tessera::nn
