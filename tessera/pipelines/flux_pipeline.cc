@@ -29,7 +29,7 @@ constexpr int kMaxSequenceLength = 512;
 constexpr std::int64_t kMaxPixels = 16384;  // a side beyond this is taken for a mistake
 
 // The arguments of a call with every default filled in and checked.
-struct Plan {
+struct CallPlan {
   std::size_t prompts = 0;
   std::vector<std::string> prompt, prompt_2, negative_prompt, negative_prompt_2;
   std::int64_t height = 0, width = 0;                // of the picture
@@ -75,15 +75,15 @@ struct FluxPipeline::Parts {
   Loaded<models::FluxTransformer> transformer;
   Loaded<models::AutoencoderKlDecoder> vae;
 
-  Plan plan(const Arguments& a) const;
+  CallPlan plan(const Arguments& a) const;
   PromptEmbeds encode(const std::vector<std::string>& clip_text, const std::vector<std::string>& t5_text,
-                      const Plan& plan, const char* call, Trace* trace) const;
-  Tensor initial_latents(const Arguments& arguments, const Plan& plan, Trace* trace) const;
-  Denoised run(const Arguments& arguments, const Plan& plan, const PromptEmbeds& embeds,
+                      const CallPlan& plan, const char* call, Trace* trace) const;
+  Tensor initial_latents(const Arguments& arguments, const CallPlan& plan, Trace* trace) const;
+  Denoised run(const Arguments& arguments, const CallPlan& plan, const PromptEmbeds& embeds,
                const PromptEmbeds& negative, Result& result, const Hooks& hooks) const;
-  Tensor decode(const Tensor& latents, const Plan& plan, Trace* trace) const;
+  Tensor decode(const Tensor& latents, const CallPlan& plan, Trace* trace) const;
   std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments,
-                                                            const Plan& plan) const;
+                                                            const CallPlan& plan) const;
 };
 
 FluxPipeline::FluxPipeline(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -100,7 +100,7 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
   }
   if (hooks.on_stage) hooks.on_stage("load");
   graph::MeshPtr mesh = context.mesh(options.device);
-  Loader loader(folder, context, mesh, options.dtype);
+  Loader loader(folder);
   loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
   loader.expect_class("text_encoder", {"CLIPTextModel"});
   loader.expect_class("text_encoder_2", {"T5EncoderModel"});
@@ -112,7 +112,7 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
       .context = context,
       .mesh = mesh,
       .dtype = options.dtype,
-      .scheduler = schedulers::FlowMatchEulerConfig::from_json(folder.config("scheduler")),
+      .scheduler = loader.config<schedulers::FlowMatchEulerConfig>("scheduler"),
       .tokenizer = loader.tokenizer("tokenizer"),
       .tokenizer_2 = loader.tokenizer("tokenizer_2"),
       .text_encoder = loader.model<models::ClipTextModel, models::ClipTextConfig>("text_encoder"),
@@ -132,7 +132,7 @@ std::int64_t FluxPipeline::weight_bytes() const {
   return p.text_encoder.bytes() + p.text_encoder_2.bytes() + p.transformer.bytes() + p.vae.bytes();
 }
 
-Plan FluxPipeline::Parts::plan(const Arguments& a) const {
+CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
   constexpr std::string_view kName = "FluxPipeline";
   refuse_argument(a.prompt_3.has_value(), "prompt_3", kName);
   refuse_argument(a.negative_prompt_3.has_value(), "negative_prompt_3", kName);
@@ -144,7 +144,7 @@ Plan FluxPipeline::Parts::plan(const Arguments& a) const {
   refuse_argument(a.text_encoder_out_layers.has_value(), "text_encoder_out_layers", kName);
 
   if (a.prompt.empty()) invalid_argument("prompt: none was given");
-  Plan p;
+  CallPlan p;
   p.prompts = a.prompt.size();
   p.prompt = a.prompt;
   p.prompt_2 = prompts_for(a.prompt_2, p.prompt, p.prompts, "prompt_2");
@@ -214,7 +214,7 @@ Plan FluxPipeline::Parts::plan(const Arguments& a) const {
 }
 
 PromptEmbeds FluxPipeline::Parts::encode(const std::vector<std::string>& clip_text,
-                                         const std::vector<std::string>& t5_text, const Plan& plan,
+                                         const std::vector<std::string>& t5_text, const CallPlan& plan,
                                          const char* call, Trace* trace) const {
   TokenBatch clip = tokenize_batch(*tokenizer, "CLIP", clip_text, kClipLength);
   TokenBatch t5 = tokenize_batch(*tokenizer_2, "T5", t5_text, plan.max_sequence_length);
@@ -230,7 +230,7 @@ PromptEmbeds FluxPipeline::Parts::encode(const std::vector<std::string>& clip_te
   return embeds;
 }
 
-Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Plan& plan,
+Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const CallPlan& plan,
                                             Trace* trace) const {
   std::int64_t channels = transformer.model->config().in_channels / 4;
   if (arguments.latents) {
@@ -248,12 +248,15 @@ Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Pl
   return pack_latents(upload(context, mesh, noise, shape, dtype));
 }
 
-Denoised FluxPipeline::Parts::run(const Arguments& arguments, const Plan& plan, const PromptEmbeds& embeds,
-                                  const PromptEmbeds& negative, Result& result, const Hooks& hooks) const {
+Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& plan,
+                                  const PromptEmbeds& embeds, const PromptEmbeds& negative, Result& result,
+                                  const Hooks& hooks) const {
   Trace* trace = hooks.trace;
   Tensor latents = initial_latents(arguments, plan, trace);
   schedulers::Schedule schedule = schedulers::flow_match_schedule(
-      scheduler, plan.steps, arguments.sigmas, schedulers::calculate_shift(scheduler, plan.tokens()));
+      scheduler, plan.steps,
+      arguments.sigmas ? *arguments.sigmas : schedulers::linspace(1.0, 1.0 / plan.steps, plan.steps),
+      schedulers::calculate_shift(scheduler, plan.tokens()));
   if (trace != nullptr) {
     auto n = static_cast<std::int64_t>(schedule.timesteps.size());
     trace->add("latents_init", latents);
@@ -286,7 +289,7 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const Plan& plan, 
     auto scale = static_cast<float>(plan.true_cfg_scale);
     cfg_scale = context.from_f32(std::span(&scale, 1), {}, mesh);
   }
-  models::RopeTables rope =
+  nn::RopeTables rope =
       model.rope_tables(context, mesh, embeds.sequence.dim(1), plan.latent_height / 2, plan.latent_width / 2);
 
   auto predict = [&](const PromptEmbeds& text, const Tensor& x, const Tensor& time) {
@@ -309,7 +312,7 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const Plan& plan, 
   return out;
 }
 
-Tensor FluxPipeline::Parts::decode(const Tensor& latents, const Plan& plan, Trace* trace) const {
+Tensor FluxPipeline::Parts::decode(const Tensor& latents, const CallPlan& plan, Trace* trace) const {
   const models::AutoencoderKlConfig& config = vae.model->config();
   Tensor unpacked = unpack_latents(latents, plan.latent_height, plan.latent_width);
   Tensor scaled = ops::affine(unpacked, 1.0 / config.scaling_factor, config.shift_factor);
@@ -324,7 +327,7 @@ Tensor FluxPipeline::Parts::decode(const Tensor& latents, const Plan& plan, Trac
 }
 
 std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(const Arguments& arguments,
-                                                                               const Plan& plan) const {
+                                                                               const CallPlan& plan) const {
   std::vector<std::pair<std::string, std::string>> out{
       {"num_inference_steps", std::to_string(plan.steps)},
       {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
@@ -338,7 +341,7 @@ std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(c
 
 Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) const {
   const Parts& p = *parts_;
-  Plan plan = p.plan(arguments);
+  CallPlan plan = p.plan(arguments);
   Result result;
   result.height = plan.height;
   result.width = plan.width;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/model_folder.h"
+#include "tessera/nn/config.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/runtime/context.h"
 #include "tessera/text/tokenizer.h"
@@ -27,30 +28,32 @@ struct Loaded {
   std::int64_t bytes() const { return store->bytes(); }
 };
 
+// Reads the components of a checkpoint; nothing goes to a device.
 class Loader {
  public:
-  Loader(const checkpoint::ModelFolder& folder, Context& context, graph::MeshPtr mesh, DType dtype)
-      : folder_(folder), context_(context), mesh_(std::move(mesh)), dtype_(dtype) {}
+  explicit Loader(const checkpoint::ModelFolder& folder) : folder_(folder) {}
 
   // Throws kNotFound if the component is absent, kUnimplemented if its class is not one of those.
   void expect_class(std::string_view component, std::initializer_list<std::string_view> classes) const;
   std::unique_ptr<text::Tokenizer> tokenizer(std::string_view component) const;
-  // Builds the model from the component's config and checks its tensors; nothing goes to the device yet.
+  // What `Config` makes of a component's config.
+  template <typename Config>
+  Config config(std::string_view component) const {
+    nlohmann::json json = folder_.config(component);
+    return Config::from_json(nn::Config(json, (folder_.path() / component).string() + " config"));
+  }
+  // Builds the model from the component's config and checks its tensors.
   template <typename Model, typename Config>
   Loaded<Model> model(std::string_view component) const {
     Loaded<Model> out;
     out.store = std::make_unique<nn::ParameterStore>(folder_.source(component));
-    out.model =
-        std::make_unique<const Model>(Config::from_json(folder_.config(component)), out.store->root());
+    out.model = std::make_unique<const Model>(config<Config>(component), out.store->root());
     out.store->finish();
     return out;
   }
 
  private:
   const checkpoint::ModelFolder& folder_;
-  Context& context_;
-  graph::MeshPtr mesh_;
-  DType dtype_;
 };
 
 // Token ids of a batch of texts, padded and cut to one length: i32 [B, length].

@@ -26,27 +26,29 @@ struct Latents {
 // The arguments of a call, named as in Diffusers. What is not given is the checkpoint's own default
 // (tessera.json), else the pipeline's in Diffusers. A pipeline refuses by name what it does not have.
 struct Arguments {
-  std::vector<std::string> prompt;                   // one a batch entry
-  std::optional<std::vector<std::string>> prompt_2;  // as many as prompts; the first prompts if not given
-  std::optional<std::vector<std::string>> prompt_3;
-  std::optional<std::vector<std::string>> negative_prompt;
-  std::optional<std::vector<std::string>> negative_prompt_2;
-  std::optional<std::vector<std::string>> negative_prompt_3;
-  std::optional<std::int64_t> height, width;  // pixels
-  std::optional<int> num_inference_steps;
-  std::optional<std::vector<double>> sigmas;  // instead of the schedule's own; as many as steps
-  std::optional<double> guidance_scale;
-  std::optional<double> true_cfg_scale;
-  std::optional<int> max_sequence_length;
-  std::optional<int> clip_skip;
-  std::optional<std::vector<int>> skip_guidance_layers;
-  std::optional<double> skip_layer_guidance_scale, skip_layer_guidance_start, skip_layer_guidance_stop;
-  std::optional<std::vector<int>> text_encoder_out_layers;
+  std::vector<std::string> prompt = {};  // one a batch entry
+  std::optional<std::vector<std::string>> prompt_2 =
+      {};  // as many as prompts; the first prompts if not given
+  std::optional<std::vector<std::string>> prompt_3 = {};
+  std::optional<std::vector<std::string>> negative_prompt = {};
+  std::optional<std::vector<std::string>> negative_prompt_2 = {};
+  std::optional<std::vector<std::string>> negative_prompt_3 = {};
+  std::optional<std::int64_t> height = {}, width = {};  // pixels
+  std::optional<int> num_inference_steps = {};
+  std::optional<std::vector<double>> sigmas = {};  // instead of the schedule's own; as many as steps
+  std::optional<double> guidance_scale = {};
+  std::optional<double> true_cfg_scale = {};
+  std::optional<int> max_sequence_length = {};
+  std::optional<int> clip_skip = {};
+  std::optional<std::vector<int>> skip_guidance_layers = {};
+  std::optional<double> skip_layer_guidance_scale = {}, skip_layer_guidance_start = {},
+                        skip_layer_guidance_stop = {};
+  std::optional<std::vector<int>> text_encoder_out_layers = {};
   int num_images_per_prompt = 1;
   // One generator for the whole batch, or one per image. Never empty: a pipeline does not seed itself.
-  std::vector<std::uint64_t> seeds;
+  std::vector<std::uint64_t> seeds = {};
   // Instead of noise drawn from the seeds.
-  std::optional<Latents> latents;
+  std::optional<Latents> latents = {};
 };
 
 // What a step callback sees.
