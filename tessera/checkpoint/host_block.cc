@@ -10,12 +10,12 @@ namespace tessera::checkpoint {
 
 HostBlock::HostBlock(std::size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* block = ::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow);
+  void* block = ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
   if (block == nullptr) fail(ErrorCode::kOutOfMemory, "no host memory for {} bytes", bytes);
   data_.reset(static_cast<std::byte*>(block));
 }
 
-void HostBlock::Free::operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+void HostBlock::Free::operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
 
 HostBlock read_tensor(const TensorView& tensor, DType dtype) {
   std::int64_t elements = tensor.shape.elements();

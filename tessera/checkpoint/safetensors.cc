@@ -19,7 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "safetensors data are used as they lie in the file");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors data are used as they lie in the file");
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 constexpr std::size_t kLengthBytes = 8;
@@ -32,22 +33,26 @@ std::string at(const std::filesystem::path& path, std::string_view tensor) {
 }
 
 // The header of a file whose bytes are given, and where the data begin.
-std::pair<json, std::size_t> read_header(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+std::pair<json, std::size_t> read_header(const std::filesystem::path& path,
+                                         std::span<const std::byte> bytes) {
   std::uint64_t length = 0;
   if (bytes.size() < kLengthBytes) {
-    fail(ErrorCode::kDataLoss, "{}: has {} bytes, too few for a safetensors file; it may be cut short", path.string(),
-         bytes.size());
+    fail(ErrorCode::kDataLoss, "{}: has {} bytes, too few for a safetensors file; it may be cut short",
+         path.string(), bytes.size());
   }
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kMaxHeader) {
-    fail(ErrorCode::kDataLoss, "{}: says that its header has {} bytes (at most {} are read); it is no safetensors file",
+    fail(ErrorCode::kDataLoss,
+         "{}: says that its header has {} bytes (at most {} are read); it is no safetensors file",
          path.string(), length, kMaxHeader);
   }
   if (length > bytes.size() - kLengthBytes) {
-    fail(ErrorCode::kDataLoss, "{}: its header should have {} bytes, but the file ends after {}; it may be cut short",
+    fail(ErrorCode::kDataLoss,
+         "{}: its header should have {} bytes, but the file ends after {}; it may be cut short",
          path.string(), length, bytes.size() - kLengthBytes);
   }
-  std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, static_cast<std::size_t>(length));
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
+                        static_cast<std::size_t>(length));
   json header = parse_json(text, fmt::format("{}: safetensors header", path.string()), 3);
   if (!header.is_object()) {
     fail(ErrorCode::kDataLoss, "{}: the safetensors header is no JSON object", path.string());
@@ -97,14 +102,19 @@ std::optional<std::uint64_t> bytes_of(const Shape& shape, DType dtype) {
   return elements * bits / 8;
 }
 
-std::span<const std::byte> read_range(const json& value, std::span<const std::byte> data, const std::string& where) {
-  bool ok = value.is_array() && value.size() == 2 && value[0].is_number_unsigned() && value[1].is_number_unsigned();
-  if (!ok) fail(ErrorCode::kDataLoss, "{}: its data_offsets are {}, not two numbers", where, quote(value.dump()));
+std::span<const std::byte> read_range(const json& value, std::span<const std::byte> data,
+                                      const std::string& where) {
+  bool ok =
+      value.is_array() && value.size() == 2 && value[0].is_number_unsigned() && value[1].is_number_unsigned();
+  if (!ok)
+    fail(ErrorCode::kDataLoss, "{}: its data_offsets are {}, not two numbers", where, quote(value.dump()));
   auto begin = value[0].get<std::uint64_t>(), end = value[1].get<std::uint64_t>();
-  if (begin > end) fail(ErrorCode::kDataLoss, "{}: its data begin at {}, after their end at {}", where, begin, end);
+  if (begin > end)
+    fail(ErrorCode::kDataLoss, "{}: its data begin at {}, after their end at {}", where, begin, end);
   if (end > data.size()) {
-    fail(ErrorCode::kDataLoss, "{}: its data end at {}, but the file has {} bytes of data; it may be cut short", where,
-         end, data.size());
+    fail(ErrorCode::kDataLoss,
+         "{}: its data end at {}, but the file has {} bytes of data; it may be cut short", where, end,
+         data.size());
   }
   return data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
@@ -119,8 +129,8 @@ TensorView read_tensor_info(const std::string& name, const json& info, std::span
   tensor.data = read_range(entry(info, "data_offsets", where), data, where);
   auto wanted = bytes_of(tensor.shape, tensor.dtype);
   if (!wanted || *wanted != tensor.data.size()) {
-    fail(ErrorCode::kDataLoss, "{}: has {} bytes of data, which is not what {}{} takes", where, tensor.data.size(),
-         dtype_name(tensor.dtype), to_string(tensor.shape));
+    fail(ErrorCode::kDataLoss, "{}: has {} bytes of data, which is not what {}{} takes", where,
+         tensor.data.size(), dtype_name(tensor.dtype), to_string(tensor.shape));
   }
   return tensor;
 }
@@ -129,7 +139,8 @@ std::map<std::string, std::string> read_metadata(const json& value, const std::f
   std::map<std::string, std::string> metadata;
   if (!value.is_object()) fail(ErrorCode::kDataLoss, "{}: __metadata__ is no JSON object", path.string());
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) fail(ErrorCode::kDataLoss, "{}: __metadata__ {} is no text", path.string(), quote(key));
+    if (!text.is_string())
+      fail(ErrorCode::kDataLoss, "{}: __metadata__ {} is no text", path.string(), quote(key));
     metadata.emplace(key, text.get<std::string>());
   }
   return metadata;
@@ -147,15 +158,16 @@ void check_layout(const std::vector<TensorView>& tensors, std::span<const std::b
   const TensorView* previous = nullptr;
   for (const TensorView* t : order) {
     if (t->data.data() < end) {
-      fail(ErrorCode::kDataLoss, "{}: its data overlap those of tensor {}", at(path, t->name), quote(previous->name));
+      fail(ErrorCode::kDataLoss, "{}: its data overlap those of tensor {}", at(path, t->name),
+           quote(previous->name));
     }
     end = t->data.data() + t->data.size();
     previous = t;
   }
   auto rest = data.data() + data.size() - end;
   if (rest != 0) {
-    fail(ErrorCode::kDataLoss, "{}: {} bytes follow the last tensor{}; the file is damaged", path.string(), rest,
-         previous == nullptr ? "" : " " + quote(previous->name));
+    fail(ErrorCode::kDataLoss, "{}: {} bytes follow the last tensor{}; the file is damaged", path.string(),
+         rest, previous == nullptr ? "" : " " + quote(previous->name));
   }
 }
 
@@ -178,7 +190,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
 }
 
 const TensorView* SafetensorsFile::find(std::string_view name) const {
-  auto found = std::ranges::lower_bound(tensors_, name, {}, [](const TensorView& t) { return std::string_view(t.name); });
+  auto found = std::ranges::lower_bound(tensors_, name, {},
+                                        [](const TensorView& t) { return std::string_view(t.name); });
   return found != tensors_.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -192,8 +205,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
       invalid_argument("{}: the name is empty, reserved or given twice", at(path, t.name));
     }
     if (bytes_of(t.shape, t.dtype) != t.data.size()) {
-      invalid_argument("{}: {} bytes were given for {}{}", at(path, t.name), t.data.size(), dtype_name(t.dtype),
-                       to_string(t.shape));
+      invalid_argument("{}: {} bytes were given for {}{}", at(path, t.name), t.data.size(),
+                       dtype_name(t.dtype), to_string(t.shape));
     }
     json shape = json::array();
     for (std::int64_t d : t.shape) shape.push_back(static_cast<std::uint64_t>(d));
@@ -209,7 +222,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
     invalid_argument("{}: a tensor's name or a metadata entry is not UTF-8", path.string());
   }
   text.append((kDataAlignment - (kLengthBytes + text.size()) % kDataAlignment) % kDataAlignment, ' ');
-  if (text.size() > kMaxHeader) invalid_argument("{}: a header of {} bytes is too long", path.string(), text.size());
+  if (text.size() > kMaxHeader)
+    invalid_argument("{}: a header of {} bytes is too long", path.string(), text.size());
 
   AtomicFile file(path);
   std::uint64_t length = text.size();
