@@ -1,61 +1,101 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
+#include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/log.h"
-#include "tessera/cli/common.h"
+#include "tessera/base/quote.h"
+#include "tessera/cli/command_line.h"
+#include "tessera/cli/commands.h"
+#include "tessera/cli/console.h"
+#include "tessera/cli/interrupt.h"
+#include "tessera/cli/shared.h"
 
+namespace tessera::cli {
 namespace {
 
-constexpr int kFailed = 1, kWrongUsage = 2;
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const std::vector<std::string>&);
+};
 
-int report(const std::string& message, int status) {
-  std::string line = message;
-  std::ranges::replace(line, '\n', ' ');
-  std::fputs(fmt::format("error: {}\n", line).c_str(), stderr);
-  return status;
+constexpr std::array<Command, 4> kCommands{{
+    {"generate", "draw pictures from a prompt", run_generate},
+    {"info", "say what a checkpoint holds", run_info},
+    {"tokenize", "show the tokens that a prompt becomes", run_tokenize},
+    {"devices", "list the devices and their plugins", run_devices},
+}};
+
+std::string help() {
+  std::string text = "tessera " TESSERA_VERSION
+                     ": text-to-image checkpoints in the Diffusers layout, on anything that speaks PJRT\n\n"
+                     "usage: tessera COMMAND [options]\n\n";
+  for (const Command& command : kCommands) text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+  return text +
+         "\nexamples:\n"
+         "  tessera generate -p \"a red apple\" -o apple.png\n"
+         "  tessera generate black-forest-labs/FLUX.1-schnell -p \"a lighthouse\" --steps 4 --seed 7 -o "
+         "out.png\n"
+         "  tessera info models/demo\n"
+         "\n'tessera COMMAND --help' explains a command; 'tessera --version' says the version.\n";
 }
 
-int run(int argc, char** argv) {
-  CLI::App app{"Text-to-image checkpoints in the Diffusers folder layout, on CPU, TPU and GPU.", "tessera"};
-  app.set_version_flag("--version", std::string("tessera ") + TESSERA_VERSION);
-  app.require_subcommand(1);
-  app.footer(
-      "Examples:\n"
-      "  tessera generate -p \"a red apple\" -o apple.png\n"
-      "  tessera generate black-forest-labs/FLUX.1-schnell -p \"a fox\" --steps 4 --guidance-scale 0 --dtype "
-      "bf16\n"
-      "  tessera info models/demo");
-  tessera::cli::add_generate(app);
-  tessera::cli::add_info(app);
-  tessera::cli::add_tokenize(app);
-  tessera::cli::add_devices(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help and --version
-  } catch (const CLI::ParseError& e) {
-    return report(fmt::format("{} (see tessera --help)", e.what()), kWrongUsage);
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) throw UsageError("a command is missing");
+  const std::string& name = arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    print(help());
+    return 0;
   }
-  return 0;
+  if (name == "--version" || name == "-V") {
+    print("tessera " TESSERA_VERSION "\n");
+    return 0;
+  }
+  std::string names;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+    names += (names.empty() ? "" : ", ") + std::string(command.name);
+  }
+  throw UsageError(fmt::format("{} is no command of this version; the commands are {}", quote(name), names));
+}
+
+// Runs the command line and turns what it throws into one line and an exit status.
+int run_guarded(const std::vector<std::string>& arguments) {
+  try {
+    return run(arguments);
+  } catch (const UsageError& e) {
+    bool of_command = false;
+    for (const Command& command : kCommands) of_command |= !arguments.empty() && arguments[0] == command.name;
+    console::error(
+        fmt::format("{} (see 'tessera {}--help')", e.what(), of_command ? arguments[0] + " " : ""));
+    return 2;
+  } catch (const Interrupted&) {
+    console::error("interrupted; no picture was written");
+    return interrupt_status();
+  } catch (const std::bad_alloc&) {
+    console::error("there is not enough memory");
+  } catch (const std::exception& e) {
+    console::error(e.what());
+  }
+  return 1;
 }
 
 }  // namespace
+}  // namespace tessera::cli
 
 int main(int argc, char** argv) {
-  int status = kFailed;
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of writing
   try {
-    tessera::cli::install_log();
-    status = run(argc, argv);
-  } catch (const tessera::cli::UsageError& e) {
-    status = report(e.what(), kWrongUsage);
-  } catch (const std::exception& e) {
-    status = report(e.what(), kFailed);
+    tessera::cli::console::connect_library_log();
+    return tessera::cli::run_guarded({argv + 1, argv + argc});
+  } catch (...) {
+    std::fputs("error: the program failed and could not say why\n", stderr);
+    return 1;
   }
-  tessera::set_log_callback({});
-  return status;
 }

@@ -1,68 +1,105 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
 #include "tessera/base/quote.h"
-#include "tessera/cli/common.h"
+#include "tessera/cli/command_line.h"
+#include "tessera/cli/commands.h"
+#include "tessera/cli/shared.h"
 #include "tessera/text/tokenizer.h"
+#include "tessera/text/unicode.h"
 
 namespace tessera::cli {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-struct Options {
-  std::string model;
-  std::vector<std::string> prompts;
-  std::optional<int> max_length;
-  bool json = false;
-};
+// Ids that FluxPipeline feeds: CLIP always 77, T5 as many as max_sequence_length says.
+int fed_length(const checkpoint::ModelFolder& folder, const checkpoint::Component& component,
+               const text::Tokenizer& tokenizer, std::optional<int> max_sequence_length) {
+  if (!component.class_name.starts_with("T5")) return tokenizer.model_max_length();
+  if (max_sequence_length) return *max_sequence_length;
+  return folder.defaults().value("max_sequence_length", 512);
+}
 
-void tokenize(const Options& o) {
-  if (o.prompts.empty()) throw UsageError("tokenize: a prompt is wanted (-p TEXT)");
-  checkpoint::ModelFolder folder = open_model(o.model);
-  json out = json::array();
-  std::string text;
-  for (const std::string& name : folder.component_names()) {
-    if (!name.starts_with("tokenizer")) continue;
-    checkpoint::Component component = folder.require_component(name);
-    auto tokenizer = text::load_tokenizer(component.folder, component.class_name);
-    for (const std::string& prompt : o.prompts) {
-      text::Encoding e = tokenizer->encode(prompt, {.max_length = o.max_length, .pad = false});
-      json pieces = json::array();
-      text += fmt::format("{} ({}), {} tokens\n", name, component.class_name, e.ids.size());
-      for (std::int32_t id : e.ids) {
-        pieces.push_back(tokenizer->piece(id));
-        text += fmt::format("  {:>7}  {}\n", id, tokenizer->piece(id));
-      }
-      if (!e.lost_text.empty()) text += fmt::format("  lost: {}\n", quote(e.lost_text, 400));
-      out.push_back({{"tokenizer", name},
-                     {"class", component.class_name},
-                     {"prompt", prompt},
-                     {"ids", e.ids},
-                     {"pieces", pieces},
-                     {"lost_text", e.lost_text}});
-    }
+Json tokens_of(const text::Tokenizer& tokenizer, const std::string& prompt, int length) {
+  text::Encoding encoding = tokenizer.encode(prompt, {.max_length = length});
+  Json out{{"prompt", prompt}, {"ids", encoding.ids}, {"attention_mask", encoding.attention_mask}};
+  out["pieces"] = Json::array();
+  for (std::int32_t id : encoding.ids) out["pieces"].push_back(tokenizer.piece(id));
+  out["lost"] = encoding.lost_text;
+  return out;
+}
+
+// One token a line; the padding at the end is one line.
+std::string text_of(const std::string& name, const std::string& class_name, const Json& tokens) {
+  auto ids = tokens["ids"].get<std::vector<std::int32_t>>();
+  auto mask = tokens["attention_mask"].get<std::vector<std::int32_t>>();
+  std::size_t used = ids.size();
+  while (used > 0 && mask[used - 1] == 0) --used;
+  std::string text = fmt::format("{} ({}), {}: {} of {} ids\n", name, class_name,
+                                 quote(tokens["prompt"].get<std::string>()), used, ids.size());
+  for (std::size_t i = 0; i < used; ++i) {
+    text += fmt::format("{:>8}  {}\n", ids[i], tokens["pieces"][i].get<std::string>());
   }
-  if (out.empty()) fail(ErrorCode::kNotFound, "{} has no tokenizer", folder.path().string());
-  if (o.json) return print_json(out);
-  print_text(text);
+  if (used < ids.size()) {
+    text += fmt::format("{:>8}  {} (padding, {} times)\n", ids[used],
+                        tokens["pieces"][used].get<std::string>(), ids.size() - used);
+  }
+  std::string lost = tokens["lost"].get<std::string>();
+  if (!lost.empty()) text += fmt::format("cut off: {}\n", quote(lost, 2000));
+  return text + "\n";
 }
 
 }  // namespace
 
-void add_tokenize(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
-  CLI::App* sub = app.add_subcommand("tokenize", "Show the tokens that the text encoders see");
-  sub->add_option("model", o.model,
-                  "Diffusers folder, or Hub id in the local cache (default: the demonstration model)");
-  sub->add_option("-p,--prompt", o.prompts, "The text; may be repeated")->allow_extra_args(false);
-  sub->add_option("--max-sequence-length", o.max_length,
-                  "Tokens to cut down to (default: the tokenizer's own)");
-  sub->add_flag("--json", o.json, "As a JSON list");
-  sub->callback([options] { tokenize(*options); });
+int run_tokenize(const std::vector<std::string>& arguments) {
+  CommandLine line("tessera tokenize", "Shows the tokens that a prompt becomes, as the pipeline feeds them.",
+                   "example:\n  tessera tokenize models/demo -p \"a red apple\"\n");
+  line.positional("MODEL",
+                  "Diffusers folder, or Hub id in the local Hub cache (default: the demo checkpoint)");
+  line.option("-p,--prompt", "TEXT", "the text; may be repeated", true);
+  line.option("--max-sequence-length", "N", "tokens of the long prompt (T5)");
+  line.flag("--json", "print one JSON object");
+  if (!line.parse(arguments)) return 0;
+  if (!line.given("prompt")) throw UsageError("-p/--prompt is missing");
+  std::optional<int> length = line.small_integer("max-sequence-length", 1, 1 << 20);
+  for (const std::string& prompt : line.values("prompt")) {
+    try {
+      text::check_utf8(prompt, "--prompt");
+    } catch (const Error& e) {
+      throw UsageError(e.what());
+    }
+  }
+
+  checkpoint::ModelFolder folder = open_model(line.text("MODEL"));
+  Json out{{"model", folder.path().string()}, {"tokenizers", Json::array()}};
+  std::string text;
+  for (const std::string& name : folder.component_names()) {
+    if (!name.starts_with("tokenizer")) continue;
+    checkpoint::Component component = folder.require_component(name);
+    std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(component.folder, component.class_name);
+    int fed = fed_length(folder, component, *tokenizer, length);
+    Json entry{
+        {"name", name}, {"class", component.class_name}, {"max_length", fed}, {"prompts", Json::array()}};
+    for (const std::string& prompt : line.values("prompt")) {
+      Json tokens = tokens_of(*tokenizer, prompt, fed);
+      text += text_of(name, component.class_name, tokens);
+      entry["prompts"].push_back(std::move(tokens));
+    }
+    out["tokenizers"].push_back(std::move(entry));
+  }
+  if (out["tokenizers"].empty()) {
+    fail(ErrorCode::kNotFound, "{}: model_index.json names no tokenizer", folder.path().string());
+  }
+  if (line.given("json")) {
+    print_json(out);
+  } else {
+    print(text);
+  }
+  return 0;
 }
 
 }  // namespace tessera::cli

@@ -80,7 +80,7 @@ struct Result {
 };
 
 struct LoadOptions {
-  DeviceName device;
+  DeviceName device = {};
   DType dtype = DType::kF32;  // f32 or bf16: what weights and activations are computed in
 };
 

@@ -1,0 +1,179 @@
+#include "tessera/cli/generate_options.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string_view>
+
+#include "tessera/base/error.h"
+#include "tessera/cli/command_line.h"
+#include "tessera/cli/output_names.h"
+#include "tessera/text/unicode.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::int64_t kMaxSide = 65536;  // beyond this no pipeline will do; each has its own limit below it
+constexpr int kMaxSteps = 100000;
+constexpr int kMaxImages = 1024;
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  tessera generate -p \"a red apple\" --seed 7 -o apple.png\n"
+    "  tessera generate FLUX.1-dev -p \"a cat\" -p \"a dog\" --steps 28 --dtype bf16 -o pet-%d.png\n"
+    "  tessera generate -p \"a fox\" --images-per-prompt 4 --json -o fox.png\n";
+
+void declare(CommandLine& line) {
+  line.positional("MODEL",
+                  "Diffusers folder, or Hub id in the local Hub cache (default: the demo checkpoint)");
+  line.option("-p,--prompt", "TEXT", "what to draw; repeat for a batch", true);
+  line.option("--prompt-2", "TEXT", "prompt of the second text encoder", true);
+  line.option("--prompt-3", "TEXT", "prompt of the third text encoder", true);
+  line.option("-n,--negative-prompt", "TEXT", "what not to draw; repeat for a batch", true);
+  line.option("--negative-prompt-2", "TEXT", "the same for the second text encoder", true);
+  line.option("--negative-prompt-3", "TEXT", "the same for the third text encoder", true);
+  line.option("-o,--output", "FILE", "PNG to write; with %d for a picture's number");
+  line.option("--height", "PIXELS", "height of the picture");
+  line.option("--width", "PIXELS", "width of the picture");
+  line.option("--steps", "N", "denoising steps");
+  line.option("--sigmas", "A,B,C", "noise levels instead of the schedule's own, one a step");
+  line.option("--guidance-scale", "X", "how closely to follow the prompt");
+  line.option("--true-cfg-scale", "X", "classifier-free guidance against the negative prompt");
+  line.option("--seed", "N",
+              "one for the batch, or repeated, one for each picture (default: drawn and shown)", true);
+  line.option("--images-per-prompt", "N", "pictures for each prompt");
+  line.option("--max-sequence-length", "N", "tokens of the long prompt");
+  line.option("--clip-skip", "N", "layers of CLIP to leave out");
+  line.option("--skip-guidance-layers", "A,B,C", "blocks left out by skip-layer guidance");
+  line.option("--skip-layer-guidance-scale", "X", "strength of skip-layer guidance");
+  line.option("--skip-layer-guidance-start", "X", "part of the steps at which it starts");
+  line.option("--skip-layer-guidance-stop", "X", "part of the steps at which it stops");
+  line.option("--text-encoder-out-layers", "A,B,C", "layers of the text encoder to read");
+  line.option("--device", "NAME", "cpu, tpu or cuda, as in tpu:1 (default: cpu)");
+  line.option("--dtype", "TYPE", "f32 or bf16 (default: f32 on cpu, else bf16)");
+  line.option("--mode", "MODE", "how operations become programs: eager");
+  line.option("--offload", "WHAT", "what to keep off the device while it is idle: none");
+  line.option("--tensor-parallel", "N", "devices to split the model over: 1");
+  line.option("--dump", "DIR", "write the tensors of the run to DIR/trace.safetensors");
+  line.flag("--json", "print one JSON object about the run on standard output");
+}
+
+// Features that come later: named, so that a command line written for them says what is the matter.
+void refuse_what_is_not_there(const CommandLine& line) {
+  auto refuse = [&](const char* name, const std::string& available, const std::vector<std::string>& later) {
+    std::vector<std::string> known{available};
+    known.insert(known.end(), later.begin(), later.end());
+    std::optional<std::string> value = line.choice(name, known);
+    if (value && *value != available) {
+      throw UsageError(
+          fmt::format("--{} {} is not available in this version; available: {}", name, *value, available));
+    }
+  };
+  refuse("mode", "eager", {"eager-blocking", "fused", "compile", "compile-blocks"});
+  refuse("offload", "none", {"model", "group"});
+  if (auto n = line.small_integer("tensor-parallel", 1, 4096); n && *n != 1) {
+    throw UsageError(fmt::format("--tensor-parallel {} is not available in this version; available: 1", *n));
+  }
+}
+
+pipelines::LoadOptions load_options(const CommandLine& line) {
+  pipelines::LoadOptions out;
+  if (auto device = line.text("device")) {
+    try {
+      out.device = DeviceName::parse(*device);
+    } catch (const Error& e) {
+      throw UsageError(fmt::format("--device: {}", e.what()));
+    }
+  }
+  std::optional<std::string> dtype = line.choice("dtype", {"bf16", "f16", "f32"});
+  if (dtype == "f16") {
+    throw UsageError(
+        "--dtype f16 is not available: files in f16 are read and converted, but computing is in bf16 or f32");
+  }
+  bool bf16 = dtype ? *dtype == "bf16" : out.device.name != "cpu";
+  out.dtype = bf16 ? DType::kBF16 : DType::kF32;
+  return out;
+}
+
+void check_texts(const CommandLine& line) {
+  for (const char* name :
+       {"prompt", "prompt-2", "prompt-3", "negative-prompt", "negative-prompt-2", "negative-prompt-3"}) {
+    for (const std::string& text : line.values(name)) {
+      try {
+        text::check_utf8(text, fmt::format("--{}", name));
+      } catch (const Error& e) {
+        throw UsageError(e.what());
+      }
+    }
+  }
+}
+
+// Short enough to type again.
+std::uint64_t draw_seed() {
+  std::random_device device;
+  return std::uniform_int_distribution<std::uint64_t>(0, std::numeric_limits<std::uint32_t>::max())(device);
+}
+
+pipelines::Arguments arguments_of(const CommandLine& line) {
+  pipelines::Arguments a;
+  a.prompt = line.values("prompt");
+  a.prompt_2 = line.optional_values("prompt-2");
+  a.prompt_3 = line.optional_values("prompt-3");
+  a.negative_prompt = line.optional_values("negative-prompt");
+  a.negative_prompt_2 = line.optional_values("negative-prompt-2");
+  a.negative_prompt_3 = line.optional_values("negative-prompt-3");
+  a.height = line.integer("height", 1, kMaxSide);
+  a.width = line.integer("width", 1, kMaxSide);
+  a.num_inference_steps = line.small_integer("steps", 1, kMaxSteps);
+  a.sigmas = line.numbers("sigmas");
+  a.guidance_scale = line.number("guidance-scale");
+  a.true_cfg_scale = line.number("true-cfg-scale");
+  a.max_sequence_length = line.small_integer("max-sequence-length", 1, 1 << 20);
+  a.clip_skip = line.small_integer("clip-skip", 0, 1 << 10);
+  a.skip_guidance_layers = line.small_integers("skip-guidance-layers");
+  a.skip_layer_guidance_scale = line.number("skip-layer-guidance-scale");
+  a.skip_layer_guidance_start = line.number("skip-layer-guidance-start");
+  a.skip_layer_guidance_stop = line.number("skip-layer-guidance-stop");
+  a.text_encoder_out_layers = line.small_integers("text-encoder-out-layers");
+  a.num_images_per_prompt = line.small_integer("images-per-prompt", 1, kMaxImages).value_or(1);
+  a.seeds = line.seeds("seed");
+  return a;
+}
+
+}  // namespace
+
+std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& arguments) {
+  CommandLine line("tessera generate", "Draws pictures from a prompt.", kExamples);
+  declare(line);
+  if (!line.parse(arguments)) return std::nullopt;
+  if (!line.given("prompt")) throw UsageError("-p/--prompt is missing");
+  if (!line.given("output")) throw UsageError("-o/--output is missing");
+  refuse_what_is_not_there(line);
+  check_texts(line);
+
+  GenerateRequest request;
+  request.model = line.text("MODEL");
+  request.load = load_options(line);
+  request.arguments = arguments_of(line);
+  request.json = line.given("json");
+  if (auto dump = line.text("dump")) {
+    if (dump->empty()) throw UsageError("--dump: the name of a folder is missing");
+    request.dump = *dump;
+  }
+  pipelines::Arguments& a = request.arguments;
+  std::size_t images = a.prompt.size() * static_cast<std::size_t>(a.num_images_per_prompt);
+  if (a.seeds.empty()) {
+    request.seed_drawn = true;
+    a.seeds = {draw_seed()};
+  } else if (a.seeds.size() != 1 && a.seeds.size() != images) {
+    throw UsageError(fmt::format("--seed is given {} times for {} picture(s): give it once, or once for each",
+                                 a.seeds.size(), images));
+  }
+  request.files = output_names(*line.text("output"), images);
+  return request;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/pipelines/text_to_image.h"
+
+namespace tessera::cli {
+
+// What `tessera generate` was asked for.
+struct GenerateRequest {
+  std::optional<std::string> model;
+  pipelines::Arguments arguments;
+  pipelines::LoadOptions load;
+  bool seed_drawn = false;                    // no --seed: one was drawn
+  std::vector<std::filesystem::path> files;   // a picture each
+  std::optional<std::filesystem::path> dump;  // folder for the trace
+  bool json = false;
+
+  std::size_t images() const { return files.size(); }
+};
+
+// Nothing if help was asked for and printed. Throws UsageError for whatever can be known to be wrong without
+// looking at the checkpoint.
+std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& arguments);
+
+}  // namespace tessera::cli

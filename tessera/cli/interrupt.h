@@ -1,0 +1,20 @@
+#pragma once
+
+#include <exception>
+
+namespace tessera::cli {
+
+// The user asked the program to stop.
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "interrupted"; }
+};
+
+// From here on the first SIGINT, SIGTERM or SIGHUP only asks for a stop, which check_interrupt() obeys; a
+// second one ends the program at once.
+void catch_interrupts();
+// Throws Interrupted if a stop was asked for.
+void check_interrupt();
+// 128 and the number of the signal.
+int interrupt_status();
+
+}  // namespace tessera::cli
