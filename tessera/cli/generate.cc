@@ -35,6 +35,8 @@ std::string device_text(const DeviceName& device) { return fmt::format("{}:{}", 
 // Shows on a terminal how far the run is, and stops it where the user asked for that.
 class Watch {
  public:
+  explicit Watch(const GenerateRequest& request) : request_(request) {}
+
   pipelines::Hooks hooks(pipelines::Trace* trace) {
     pipelines::Hooks out;
     out.on_stage = [this](std::string_view stage) { begin(stage); };
@@ -46,6 +48,10 @@ class Watch {
  private:
   void begin(std::string_view stage) {
     check_interrupt();
+    // By now the arguments have been found good.
+    if (stage == "encode" && request_.seed_drawn) {
+      console::note(fmt::format("seed: {}", request_.arguments.seeds[0]));
+    }
     stage_start_ = now();
     console::progress(fmt::format("{} ...", stage));
   }
@@ -59,6 +65,7 @@ class Watch {
     return true;
   }
 
+  const GenerateRequest& request_;
   double stage_start_ = 0;
 };
 
@@ -176,11 +183,10 @@ void generate(const GenerateRequest& request) {
   MemorySampler memory;
   check_outputs(request);
   checkpoint::ModelFolder folder = open_model(request.model);
-  if (request.seed_drawn) console::note(fmt::format("seed: {}", request.arguments.seeds[0]));
 
   Context context;
   pipelines::Trace trace;
-  Watch watch;
+  Watch watch(request);
   pipelines::Hooks hooks = watch.hooks(request.dump ? &trace : nullptr);
   std::unique_ptr<pipelines::TextToImage> pipeline =
       pipelines::load_pipeline(folder, context, request.load, hooks);

@@ -110,7 +110,8 @@ std::string line_of(const Json& component) {
   if (component.contains("missing")) text += ", not here: " + component["missing"].get<std::string>();
   text += '\n';
   std::string settings;
-  for (const auto& [name, value] : component.value("config", Json::object()).items()) {
+  const Json config = component.value("config", Json::object());
+  for (const auto& [name, value] : config.items()) {
     settings += (settings.empty() ? "" : ", ") + name + " " + value.dump();
   }
   return settings.empty() ? text : text + fmt::format("{:<16}{}\n", "", settings);
