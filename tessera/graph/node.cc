@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "tessera/base/error.h"
 
 namespace tessera::graph {
@@ -46,6 +49,18 @@ Node::Node(const OpDef& op, Attributes attributes, std::vector<NodePtr> operands
 
 Node::Node(TensorType type, MeshPtr mesh, std::vector<pjrt::BufferPtr> buffers)
     : state_(State::kMaterialised), type_(type), mesh_(std::move(mesh)), buffers_(std::move(buffers)) {}
+
+Node::~Node() {
+  std::vector<NodePtr> doomed = std::move(operands_);
+  while (!doomed.empty()) {
+    NodePtr node = std::move(doomed.back());
+    doomed.pop_back();
+    // The last owner takes over what the node owns.
+    if (node.use_count() != 1) continue;
+    std::ranges::move(node->operands_, std::back_inserter(doomed));
+    node->operands_.clear();
+  }
+}
 
 const std::vector<pjrt::BufferPtr>& Node::buffers() const {
   if (state_ == State::kFailed) std::rethrow_exception(error_);

@@ -70,6 +70,10 @@ class Node {
   Node(const OpDef& op, Attributes attributes, std::vector<NodePtr> operands);
   // A value that is there already: one buffer per device of the mesh.
   Node(TensorType type, MeshPtr mesh, std::vector<pjrt::BufferPtr> buffers);
+  // Frees the graph below it without recursion: a pending graph can be deep.
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
 
   State state() const { return state_; }
   const TensorType& type() const { return type_; }

@@ -99,9 +99,12 @@ Program cut(std::span<const NodePtr> outputs) {
   Hasher hasher;
   hasher.add(std::string_view(program.mesh->platform));
   hasher.add(static_cast<std::int64_t>(program.mesh->size()));
+  hasher.add(static_cast<std::int64_t>(program.arguments.size()));
   for (const NodePtr& argument : program.arguments) hasher.add(argument->type());
+  hasher.add(static_cast<std::int64_t>(program.steps.size()));
   for (const Node* step : program.steps) {
     hasher.add(step->op()->name);
+    hasher.add(static_cast<std::int64_t>(step->attributes().items().size()));
     for (const auto& [name, value] : step->attributes().items()) {
       hasher.add(name);
       hasher.add(value);

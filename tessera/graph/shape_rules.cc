@@ -123,13 +123,20 @@ TensorType infer_pad(const Attributes& a, Types t) {
 TensorType infer_reduce(const Attributes& a, Types t) {
   const auto& axes = a.get<std::vector<std::int64_t>>("axes");
   TensorType out{t[0].dtype, {}};
+  expect(t[0].dtype != DType::kBool, "reduction", t, "wants numbers");
   for (std::int64_t axis : axes) {
     expect(0 <= axis && axis < t[0].shape.rank(), "reduction", t, fmt::format("has no axis {}", axis));
+    expect(std::ranges::count(axes, axis) == 1, "reduction", t, fmt::format("axis {} is given twice", axis));
   }
   for (int i = 0; i < t[0].shape.rank(); ++i) {
     if (std::ranges::find(axes, i) == axes.end()) out.shape.push_back(t[0].shape[i]);
   }
   return out;
+}
+
+TensorType infer_mean(const Attributes& a, Types t) {
+  expect(dtype_is_float(t[0].dtype), "mean", t, "wants a floating-point operand");
+  return infer_reduce(a, t);
 }
 
 TensorType infer_linear(const Attributes&, Types t) {
@@ -161,6 +168,7 @@ TensorType infer_conv2d(const Attributes& a, Types t) {
   expect(t.size() < 3 || t[2].shape == Shape{t[1].shape[0]}, "conv2d", t, "wants a bias [O]");
   expect(stride > 0 && padding >= 0, "conv2d", t,
          "wants a positive stride and a padding that is not negative");
+  expect(t[1].shape[2] > 0 && t[1].shape[3] > 0, "conv2d", t, "wants a kernel that is not empty");
   std::int64_t h = t[0].shape[2] + 2 * padding - t[1].shape[2],
                w = t[0].shape[3] + 2 * padding - t[1].shape[3];
   expect(h >= 0 && w >= 0, "conv2d", t, "the kernel is larger than the padded input");
@@ -175,6 +183,7 @@ TensorType infer_upsample(const Attributes&, Types t) {
 TensorType infer_embedding(const Attributes&, Types t) {
   expect(t[0].shape.rank() == 2 && t[1].dtype == DType::kI32, "embedding", t,
          "wants table [V, D] and i32 ids");
+  expect(t[0].shape[0] > 0 || t[1].shape.elements() == 0, "embedding", t, "the table has no rows");
   TensorType out{t[0].dtype, t[1].shape};
   out.shape.push_back(t[0].shape[1]);
   return out;
@@ -183,6 +192,7 @@ TensorType infer_embedding(const Attributes&, Types t) {
 TensorType infer_take_rows(const Attributes&, Types t) {
   expect(t[0].shape.rank() == 3 && t[1].dtype == DType::kI32 && t[1].shape == Shape{t[0].shape[0]},
          "take_rows", t, "wants x [B, S, D] and i32 positions [B]");
+  expect(t[0].shape[1] > 0 || t[0].shape[0] == 0, "take_rows", t, "there are no rows to take");
   return {t[0].dtype, {t[0].shape[0], t[0].shape[2]}};
 }
 
@@ -219,8 +229,8 @@ TensorType infer_attention(const Attributes&, Types t) {
 
 TensorType infer_rope(const Attributes&, Types t) {
   const Shape& x = t[0].shape;
-  expect(x.rank() == 4 && x[3] % 2 == 0 && t[1].shape == Shape{x[1], x[3]} && t[2] == t[1] &&
-             t[1].dtype == DType::kF32,
+  expect(dtype_is_float(t[0].dtype) && x.rank() == 4 && x[3] % 2 == 0 && t[1].shape == Shape{x[1], x[3]} &&
+             t[2] == t[1] && t[1].dtype == DType::kF32,
          "rope", t, "wants x [B, S, H, D] with even D and f32 cos, sin [S, D]");
   return t[0];
 }
@@ -245,6 +255,8 @@ TensorType infer_timestep_embedding(const Attributes& a, Types t) {
   std::int64_t dim = a.get<std::int64_t>("dim");
   expect(t[0].dtype == DType::kF32 && t[0].shape.rank() == 1 && dim >= 2 && dim % 2 == 0,
          "timestep_embedding", t, "wants f32 timesteps [B] and an even width");
+  expect(a.get<double>("downscale_freq_shift") < static_cast<double>(dim / 2), "timestep_embedding", t,
+         "wants downscale_freq_shift to be less than half the width");
   return {DType::kF32, {t[0].shape[0], dim}};
 }
 
@@ -276,7 +288,7 @@ const OpDef kTranspose{"transpose", infer_transpose};
 const OpDef kSlice{"slice", infer_slice};
 const OpDef kConcatenate{"concatenate", infer_concatenate};
 const OpDef kPad{"pad", infer_pad};
-const OpDef kSum{"sum", infer_reduce}, kMean{"mean", infer_reduce}, kMax{"max", infer_reduce};
+const OpDef kSum{"sum", infer_reduce}, kMean{"mean", infer_mean}, kMax{"max", infer_reduce};
 const OpDef kLinear{"linear", infer_linear};
 const OpDef kMatmul{"matmul", infer_matmul};
 const OpDef kConv2d{"conv2d", infer_conv2d};
@@ -293,5 +305,56 @@ const OpDef kGatedAdd{"gated_add", infer_gated_add};
 const OpDef kTimestepEmbedding{"timestep_embedding", infer_timestep_embedding};
 const OpDef kAllFinite{"all_finite", infer_all_finite};
 const OpDef kToImage{"to_image", infer_to_image};
+
+std::span<const OpDef* const> all_operations() {
+  static constexpr const OpDef* kAll[] = {&kNegate,
+                                          &kExp,
+                                          &kTanh,
+                                          &kSin,
+                                          &kCos,
+                                          &kSqrt,
+                                          &kRsqrt,
+                                          &kSigmoid,
+                                          &kSilu,
+                                          &kGelu,
+                                          &kGeluTanh,
+                                          &kQuickGelu,
+                                          &kRelu,
+                                          &kAdd,
+                                          &kSubtract,
+                                          &kMultiply,
+                                          &kDivide,
+                                          &kMaximum,
+                                          &kMinimum,
+                                          &kAffine,
+                                          &kCast,
+                                          &kReshape,
+                                          &kBroadcastTo,
+                                          &kTranspose,
+                                          &kSlice,
+                                          &kConcatenate,
+                                          &kPad,
+                                          &kSum,
+                                          &kMean,
+                                          &kMax,
+                                          &kLinear,
+                                          &kMatmul,
+                                          &kConv2d,
+                                          &kUpsampleNearest2x,
+                                          &kEmbedding,
+                                          &kTakeRows,
+                                          &kLayerNorm,
+                                          &kRmsNorm,
+                                          &kGroupNorm,
+                                          &kSoftmax,
+                                          &kAttention,
+                                          &kRope,
+                                          &kModulate,
+                                          &kGatedAdd,
+                                          &kTimestepEmbedding,
+                                          &kAllFinite,
+                                          &kToImage};
+  return kAll;
+}
 
 }  // namespace tessera::graph

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "tessera/graph/node.h"
 
 // The operations that programs are made of, each with its shape rule. `ops/` has the functions that record
@@ -26,7 +28,8 @@ extern const OpDef kSlice;
 extern const OpDef kConcatenate;
 // Attributes: low, high (per axis).
 extern const OpDef kPad;
-// Attribute: axes. Reduced axes go away; f32 accumulation.
+// Attribute: axes, each once. Reduced axes go away; f32 accumulation. kMean wants floats, the others any
+// number.
 extern const OpDef kSum, kMean, kMax;
 // x [..., K], w [N, K], optional b [N] -> [..., N].
 extern const OpDef kLinear;
@@ -62,5 +65,8 @@ extern const OpDef kTimestepEmbedding;
 extern const OpDef kAllFinite;
 // x [N, 3, H, W] in [-1, 1] -> u8 [N, H, W, 3].
 extern const OpDef kToImage;
+
+// All of the above.
+std::span<const OpDef* const> all_operations();
 
 }  // namespace tessera::graph

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "tessera/graph/shape_rules.h"
@@ -86,11 +87,23 @@ Value mean(Writer& w, const OpCall& call, Operands x) {
   return w.convert(mean_over(w, widen(w, x[0]), call.attributes.get<Ints>("axes")), call.result.dtype);
 }
 
+// What is not greater than any value of the dtype.
+double lowest(DType dtype) {
+  switch (dtype) {
+    case DType::kU4:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+      return 0;
+    default:
+      if (dtype_is_float(dtype)) return -std::numeric_limits<double>::infinity();
+      return -std::ldexp(1.0, dtype_bits(dtype) - 1);
+  }
+}
+
 Value max(Writer& w, const OpCall& call, Operands x) {
-  double lowest = dtype_is_float(x[0].type.dtype)
-                      ? -std::numeric_limits<double>::infinity()
-                      : static_cast<double>(std::numeric_limits<std::int32_t>::min());
-  return w.reduce("maximum", x[0], call.attributes.get<Ints>("axes"), lowest);
+  return w.reduce("maximum", x[0], call.attributes.get<Ints>("axes"), lowest(x[0].type.dtype));
 }
 
 }  // namespace
