@@ -26,11 +26,13 @@ void normalise_block(T* block) {
   }
 }
 
-// n normals from the uniforms that `uniform` draws; the last block is drawn again where n does not divide.
+// n normals from the uniforms that `uniform` draws. Where n does not divide, the last block is drawn again;
+// before that, f32 and f64 have drawn n uniforms (`draws_all`), the narrow dtypes only those of whole blocks.
 template <typename T, typename Uniform>
-std::vector<T> blocks(std::size_t n, Uniform uniform) {
+std::vector<T> blocks(std::size_t n, bool draws_all, Uniform uniform) {
   std::vector<T> out(n);
-  for (T& v : out) v = uniform();
+  std::size_t drawn = draws_all ? n : n - n % kBlock;
+  for (std::size_t i = 0; i < drawn; ++i) out[i] = uniform();
   for (std::size_t i = 0; i + kBlock <= n; i += kBlock) normalise_block(out.data() + i);
   if (n % kBlock != 0) {
     T* last = out.data() + n - kBlock;
@@ -92,7 +94,7 @@ std::vector<double> Generator::randn_f64(std::int64_t n, DType dtype) {
     return {narrow.begin(), narrow.end()};
   }
   if (count >= kBlock) {
-    return blocks<double>(count,
+    return blocks<double>(count, true,
                           [this] { return static_cast<double>(next64() & ((1ull << 53) - 1)) * 0x1p-53; });
   }
   std::vector<double> out(count);
@@ -115,7 +117,8 @@ std::vector<float> Generator::randn(std::int64_t n, DType dtype) {
   auto count = static_cast<std::size_t>(n);
   std::vector<float> out;
   if (count >= kBlock) {
-    out = blocks<float>(count, [this] { return static_cast<float>(next32() & 0xffffffu) * 0x1p-24f; });
+    out = blocks<float>(count, dtype == DType::kF32,
+                        [this] { return static_cast<float>(next32() & 0xffffffu) * 0x1p-24f; });
   } else {
     for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<float>(small_normal()));
   }

@@ -98,9 +98,8 @@ Tensor T5Encoder::forward(Context& context, const graph::MeshPtr& mesh, std::spa
   bias = ops::reshape(ops::transpose(bias, {2, 0, 1}), {1, config_.num_heads, length, length});
   if (observe) observe("position_bias", bias);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    Tensor attended = blocks_[i].attend(x, bias);
-    if (observe) observe(fmt::format("block.{}.attn", i), attended);
-    x = ops::add(x, attended);
+    x = ops::add(x, blocks_[i].attend(x, bias));
+    if (observe) observe(fmt::format("block.{}.attn", i), x);
     x = ops::add(x, blocks_[i].feed_forward(x));
     if (observe) observe(fmt::format("block.{}", i), x);
   }

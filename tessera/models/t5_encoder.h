@@ -26,7 +26,7 @@ class T5Encoder {
   ~T5Encoder();
   const T5Config& config() const { return config_; }
   // ids: B * S token ids for the shape [B, S] -> [B, S, d_model]. Names given to the observer:
-  // "position_bias", "block.0.attn", "block.0", ..., "final_layer_norm".
+  // "position_bias", "block.0.attn" (with its residual), "block.0", ..., "final_layer_norm".
   Tensor forward(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
                  const Shape& shape, const nn::Observer& observe = {}) const;
 
