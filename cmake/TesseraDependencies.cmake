@@ -13,7 +13,6 @@ find_package(CLI11 REQUIRED)
 find_package(PNG REQUIRED)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 if(NOT EXISTS "${TESSERA_THIRD_PARTY}/include/pjrt_c_api.h")

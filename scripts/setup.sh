@@ -14,9 +14,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 wheels="$root/scripts/wheels.txt"
 prefix="$root/third_party"
 build_packages="g++ cmake ninja-build pkg-config ccache nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev
-  libpng-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libxxhash-dev libgtest-dev libgmock-dev"
+  libpng-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev"
 lint_packages="clang-format clang-tidy"
-modules="nlohmann_json CLI11 fmt spdlog libpng libpcre2-8 libutf8proc sentencepiece libxxhash gtest gmock"
+modules="nlohmann_json CLI11 fmt spdlog libpng libpcre2-8 libutf8proc libxxhash gtest gmock"
 
 lint=no
 manage_packages=yes
