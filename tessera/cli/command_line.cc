@@ -3,8 +3,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include <CLI/Error.hpp>
-#include <CLI/Formatter.hpp>
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
