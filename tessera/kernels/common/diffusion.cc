@@ -53,9 +53,9 @@ Value timestep_embedding(Writer& w, const OpCall& call, Operands x) {
 
 Value all_finite(Writer& w, const OpCall& call, Operands x) {
   graph::TensorType flags{DType::kBool, x[0].type.shape};
-  Value finite = w.line(
-      flags, fmt::format("stablehlo.is_finite {}", x[0].name),
-      fmt::format("({}) -> {}", graph::stablehlo_type(x[0].type), graph::stablehlo_type(flags)));
+  Value finite =
+      w.line(flags, fmt::format("stablehlo.is_finite {}", x[0].name),
+             fmt::format("({}) -> {}", graph::stablehlo_type(x[0].type), graph::stablehlo_type(flags)));
   Ints axes;
   for (int i = 0; i < x[0].type.shape.rank(); ++i) axes.push_back(i);
   return w.reshape(axes.empty() ? finite : w.reduce("and", finite, axes, 1), call.result.shape);

@@ -60,6 +60,7 @@ Value upsample_nearest2x(Writer& w, const OpCall& call, Operands x) {
 // Whole rows of `table`: index vectors are the last axis of `indices`; `slice` says what a row is.
 Value gather(Writer& w, const Value& table, const Value& indices, const graph::TensorType& result,
              std::string_view dimension_numbers, std::string_view slice) {
+  if (result.shape.elements() == 0) return w.splat(0, result);  // the table may have no rows either
   return w.line(result,
                 fmt::format("\"stablehlo.gather\"({}, {}) <{{dimension_numbers = #stablehlo.gather<{}>, "
                             "indices_are_sorted = false, slice_sizes = array<i64: {}>}}>",
