@@ -7,8 +7,11 @@
 #include <limits>
 #include <random>
 #include <string_view>
+#include <utility>
 
+#include "tessera/base/env.h"
 #include "tessera/base/error.h"
+#include "tessera/base/quote.h"
 #include "tessera/cli/command_line.h"
 #include "tessera/cli/output_names.h"
 #include "tessera/text/unicode.h"
@@ -73,6 +76,18 @@ void refuse_what_is_not_there(const CommandLine& line) {
     }
   };
   refuse("mode", "eager", {"eager-blocking", "fused", "compile", "compile-blocks"});
+  // The environment can ask for a mode too; an option wins over it.
+  if (!line.given("mode")) {
+    for (auto [variable, harmless] :
+         {std::pair{"TESSERA_EAGER_MODE", "defer_never"}, std::pair{"TPU_LAUNCH_BLOCKING", "0"},
+          std::pair{"TORCH_TPU_DEFER_AND_FUSE", "0"}}) {
+      std::optional<std::string> value = env(variable);
+      if (value && *value != harmless) {
+        throw UsageError(fmt::format("{}={}: this mode is not available in this version; available: eager",
+                                     variable, quote(*value)));
+      }
+    }
+  }
   refuse("offload", "none", {"model", "group"});
   if (auto n = line.small_integer("tensor-parallel", 1, 4096); n && *n != 1) {
     throw UsageError(fmt::format("--tensor-parallel {} is not available in this version; available: 1", *n));
