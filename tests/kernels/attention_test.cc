@@ -100,7 +100,8 @@ TEST(Attention, SeveralBlocks) {
            {}, Shape{1, 1, 1, 5}, Shape{1, 2, 7, 5}, Shape{1, 1, 7, 1}}) {
     check({1, 7, 5, 2, 4}, bias, false, limited<3 * 40>(), "3 + 3 + 1 rows");
   }
-  check({1, 7, 5, 2, 4}, {}, true, limited<3 * 40>(), "3 + 3 + 1 rows");
+  // With more keys than queries, the rows of the last block that are computed again each hide other keys.
+  check({1, 7, 9, 2, 4}, {}, true, limited<3 * 72>(), "3 + 3 + 1 rows");
   check({1, 7, 5, 2, 4}, Shape{1, 2, 7, 5}, true, limited<40>(), "a row a block");
   check({2, 6, 5, 2, 4}, Shape{2, 1, 6, 5}, true, limited<3 * 80>(), "two equal blocks");
   check({1, 17, 5, 2, 4}, {}, false, limited<1>(), "a limit below one row");
