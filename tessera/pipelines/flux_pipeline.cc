@@ -289,6 +289,18 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
     auto scale = static_cast<float>(plan.true_cfg_scale);
     cfg_scale = context.from_f32(std::span(&scale, 1), {}, mesh);
   }
+  if (trace != nullptr) {
+    trace->add_f32("transformer_timestep_step0", {plan.images()},
+                   std::vector<float>(batch, model_time.at(0)));
+    if (model.config().guidance_embeds) trace->add("transformer_guidance", guidance);
+    std::vector<float> image_ids;
+    for (std::int64_t y = 0; y < plan.latent_height / 2; ++y) {
+      for (std::int64_t x = 0; x < plan.latent_width / 2; ++x) {
+        image_ids.insert(image_ids.end(), {0.0f, static_cast<float>(y), static_cast<float>(x)});
+      }
+    }
+    trace->add_f32("image_ids", {plan.tokens(), 3}, image_ids);
+  }
   nn::RopeTables rope =
       model.rope_tables(context, mesh, embeds.sequence.dim(1), plan.latent_height / 2, plan.latent_width / 2);
 
