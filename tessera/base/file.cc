@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 std::string reason(int error) { return std::system_category().message(error); }
 
 [[noreturn]] void fail_to_read(const fs::path& path, int error) {
-  if (error == ENOENT || error == ENOTDIR) fail(ErrorCode::kNotFound, "{}: there is no such file", path.string());
+  if (error == ENOENT || error == ENOTDIR)
+    fail(ErrorCode::kNotFound, "{}: there is no such file", path.string());
   fail(ErrorCode::kUnavailable, "{}: cannot be read: {}", path.string(), reason(error));
 }
 
@@ -47,7 +48,8 @@ class Descriptor {
   int value_;
 };
 
-// Opens a regular file for reading and says how long it is. O_NONBLOCK: a pipe must not make us wait before it is refused.
+// Opens a regular file for reading and says how long it is. O_NONBLOCK: a pipe must not make us wait before
+// it is refused.
 int open_regular(const fs::path& path, std::size_t& size) {
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail_to_read(path, errno);
@@ -59,7 +61,8 @@ int open_regular(const fs::path& path, std::size_t& size) {
   }
   ::close(descriptor);
   if (error != 0) fail_to_read(path, error);
-  invalid_argument("{}: is {}, not a file", path.string(), S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
+  invalid_argument("{}: is {}, not a file", path.string(),
+                   S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
 }
 
 }  // namespace

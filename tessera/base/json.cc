@@ -22,7 +22,8 @@ json parse_json(std::string_view text, const std::string& what, int max_depth) {
       fail(ErrorCode::kDataLoss, "{}: nested deeper than {} levels", what, max_depth);
     }
     if (event == Event::key && !keys.back().insert(parsed.get_ref<const std::string&>()).second) {
-      fail(ErrorCode::kDataLoss, "{}: the name {} is given twice", what, quote(parsed.get_ref<const std::string&>()));
+      fail(ErrorCode::kDataLoss, "{}: the name {} is given twice", what,
+           quote(parsed.get_ref<const std::string&>()));
     }
     return true;
   };
