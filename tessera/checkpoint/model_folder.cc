@@ -27,8 +27,19 @@ constexpr std::pair<std::string_view, bool> kDefaults[] = {
     {"true_cfg_scale", false},
 };
 
+// Unlike those of std::filesystem, these take a path that cannot be looked at (too long, not allowed) as
+// absent.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
 json read_defaults(const fs::path& path) {
-  if (!fs::exists(path)) return json::object();
+  if (!is_there(path)) return json::object();
   json file = read_json_object(path);
   for (const auto& [key, value] : file.items()) {
     if (key != "defaults")
@@ -74,9 +85,8 @@ struct ModelFolder::Content {
 ModelFolder ModelFolder::open(const std::string& path_or_hub_id) {
   auto content = std::make_shared<Content>();
   content->path = path_or_hub_id;
-  std::error_code ignored;
-  if (!fs::is_directory(content->path, ignored)) {
-    if (fs::exists(content->path, ignored)) {
+  if (!is_folder(content->path)) {
+    if (is_there(content->path)) {
       fail(ErrorCode::kNotFound, "{} is a file; a checkpoint is a folder in the Diffusers layout",
            quote(path_or_hub_id));
     }
@@ -89,7 +99,7 @@ ModelFolder ModelFolder::open(const std::string& path_or_hub_id) {
     content->path = find_in_hub_cache(path_or_hub_id);
   }
   fs::path index = content->path / "model_index.json";
-  if (!fs::exists(index)) {
+  if (!is_there(index)) {
     fail(ErrorCode::kNotFound, "{} is no checkpoint: it has no model_index.json",
          quote(content->path.string()));
   }
@@ -133,7 +143,7 @@ std::optional<Component> ModelFolder::component(std::string_view name) const {
          (path() / "model_index.json").string(), quote(name));
   }
   Component out{std::string(name), (*it)[0].get<std::string>(), (*it)[1].get<std::string>(), path() / name};
-  if (!fs::is_directory(out.folder)) {
+  if (!is_folder(out.folder)) {
     fail(ErrorCode::kNotFound, "{}: the component {} is missing: there is no folder {}", path().string(),
          quote(name), out.folder.string());
   }
@@ -174,7 +184,7 @@ fs::path find_in_hub_cache(const std::string& id) {
   }
   fs::path folder = hub_cache_folder() / fmt::format("models--{}--{}", org, name);
   fs::path reference = folder / "refs" / "main";
-  if (!fs::exists(reference)) {
+  if (!is_there(reference)) {
     fail(ErrorCode::kNotFound,
          "there is no folder {0}, and the Hub cache does not have it either: looked for {1}; Tessera "
          "downloads nothing "
@@ -187,7 +197,7 @@ fs::path find_in_hub_cache(const std::string& id) {
     fail(ErrorCode::kDataLoss, "{}: {} is no name of a snapshot", reference.string(), quote(hash));
   }
   fs::path snapshot = folder / "snapshots" / hash;
-  if (!fs::is_directory(snapshot)) {
+  if (!is_folder(snapshot)) {
     fail(ErrorCode::kNotFound, "{} points to the snapshot {}, which is missing", reference.string(), hash);
   }
   return snapshot;

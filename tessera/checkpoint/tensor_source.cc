@@ -34,6 +34,17 @@ bool is_plain_name(const std::string& name) {
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
+// Unlike those of std::filesystem, these take a path that cannot be looked at (too long, not allowed) as
+// absent.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
 }  // namespace
 
 TensorSource::TensorSource(std::string name, std::vector<TensorView> tensors)
@@ -51,7 +62,7 @@ TensorSource TensorSource::open_file(const fs::path& file) {
 }
 
 TensorSource TensorSource::open(const fs::path& folder) {
-  if (!fs::is_directory(folder)) {
+  if (!is_folder(folder)) {
     fail(ErrorCode::kNotFound, "{} is no folder; the weights of a component were looked for there",
          folder.string());
   }
@@ -59,7 +70,7 @@ TensorSource TensorSource::open(const fs::path& folder) {
        {"diffusion_pytorch_model.safetensors.index.json", "diffusion_pytorch_model.safetensors",
         "model.safetensors", "model.safetensors.index.json"}) {
     fs::path path = folder / name;
-    if (!fs::exists(path)) continue;
+    if (!is_there(path)) continue;
     TensorSource source =
         std::string_view(name).ends_with(".json") ? open_shards(folder, path) : open_file(path);
     source.name_ = folder.string();
@@ -91,7 +102,7 @@ TensorSource TensorSource::open_shards(const fs::path& folder, const fs::path& i
   std::set<std::string> seen;
   for (const auto& [file, names] : shards) {
     fs::path path = folder / file;
-    if (!fs::exists(path))
+    if (!is_there(path))
       fail(ErrorCode::kNotFound, "{} names {}, which is missing", index.string(), quote(file));
     SafetensorsFile shard(path);
     for (const std::string& name : names) {
