@@ -20,7 +20,7 @@ struct EncodeOptions {
 struct Encoding {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> attention_mask;  // 1 for ids of the text, 0 for padding
-  std::string lost_text;                     // what truncation cut off, decoded; empty if nothing was
+  std::string lost_text;  // what truncation cut off, in the words of the text; empty if nothing was
 };
 
 // Turns text into the ids that Transformers 5 gives. Functions are const and may be called from several
@@ -42,6 +42,9 @@ class Tokenizer {
  protected:
   // Ids of the text alone.
   virtual std::vector<std::int32_t> encode_text(std::string_view text) const = 0;
+
+  // The words of the text from the first on that is not wholly within its first `room` ids.
+  std::string lost_text(std::string_view text, std::size_t room) const;
 
   std::vector<std::int32_t> before_, after_;  // special tokens around a text
   int model_max_length_ = 0;
