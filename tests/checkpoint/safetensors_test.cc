@@ -27,6 +27,7 @@ class Safetensors : public ::testing::Test {
 
   fs::path write(const std::string& content) const {
     fs::path path = folder_ / "broken.safetensors";
+    fs::remove(path);  // writing over a file makes some file systems wait for the disk
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
