@@ -13,7 +13,7 @@ namespace tessera {
 class RunAhead {
  public:
   static constexpr std::size_t kMaxLaunches = 512;
-  static constexpr std::int64_t kMaxBytes = std::int64_t{128} << 20;
+  static constexpr std::int64_t kMaxBytes = std::int64_t{32} << 20;
 
   // Makes room for a launch of `bytes`, waiting for the oldest ones if need be.
   void reserve(std::int64_t bytes);
