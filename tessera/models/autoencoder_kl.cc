@@ -18,7 +18,7 @@ AutoencoderKlConfig AutoencoderKlConfig::from_json(const nn::Config& c) {
   AutoencoderKlConfig out;
   out.latent_channels = c.size("latent_channels", out.latent_channels);
   out.out_channels = c.size("out_channels", out.out_channels);
-  out.layers_per_block = c.size("layers_per_block", out.layers_per_block);
+  out.layers_per_block = c.count("layers_per_block", out.layers_per_block);
   out.norm_num_groups = c.size("norm_num_groups", out.norm_num_groups);
   out.block_out_channels = c.sizes("block_out_channels", out.block_out_channels);
   out.scaling_factor = c.number("scaling_factor", out.scaling_factor);
@@ -142,7 +142,12 @@ Tensor AutoencoderKlDecoder::decode(const Tensor& z, const nn::Observer& observe
   auto report = [&](const std::string& name, const Tensor& t) {
     if (observe) observe(name, t);
   };
-  Tensor x = (*conv_in_)(post_quant_conv_ ? (*post_quant_conv_)(z) : z);
+  Tensor x = z;
+  if (post_quant_conv_) {
+    x = (*post_quant_conv_)(x);
+    report("post_quant_conv", x);
+  }
+  x = (*conv_in_)(x);
   report("conv_in", x);
   x = mid_resnets_[0].forward(x);
   if (mid_attention_) {

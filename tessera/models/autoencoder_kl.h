@@ -26,8 +26,8 @@ class AutoencoderKlDecoder {
   ~AutoencoderKlDecoder();
   const AutoencoderKlConfig& config() const { return config_; }
   // z [N, latent_channels, h, w], already scaled and shifted -> [N, out_channels, h * scale_factor, w *
-  // scale_factor], about [-1, 1]. Names given to the observer: "conv_in", "mid_block.attentions.0",
-  // "mid_block", "up_blocks.0", ..., "conv_norm_out", "conv_out".
+  // scale_factor], about [-1, 1]. Names given to the observer: "post_quant_conv", "conv_in",
+  // "mid_block.attentions.0", "mid_block", "up_blocks.0", ..., "conv_norm_out", "conv_out".
   Tensor decode(const Tensor& z, const nn::Observer& observe = {}) const;
 
  private:

@@ -17,7 +17,7 @@ ClipTextConfig ClipTextConfig::from_json(const nn::Config& c) {
   out.hidden_size = c.size("hidden_size", out.hidden_size);
   out.intermediate_size = c.size("intermediate_size", out.intermediate_size);
   out.max_position_embeddings = c.size("max_position_embeddings", out.max_position_embeddings);
-  out.num_hidden_layers = c.size("num_hidden_layers", out.num_hidden_layers);
+  out.num_hidden_layers = c.count("num_hidden_layers", out.num_hidden_layers);
   out.num_attention_heads = c.size("num_attention_heads", out.num_attention_heads);
   out.eos_token_id = c.integer("eos_token_id", out.eos_token_id);
   out.layer_norm_eps = c.number("layer_norm_eps", out.layer_norm_eps);
@@ -89,11 +89,13 @@ ClipTextModel::Output ClipTextModel::forward(Context& context, const graph::Mesh
   Tensor x = ops::add((*token_embedding_)(context.from_i32(ids, shape, mesh)),
                       (*position_embedding_)(context.from_i32(positions, {shape[1]}, mesh)));
   if (observe) observe("embeddings", x);
+  Output out;
+  out.hidden_states.push_back(x);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     x = layers_[i].forward(x);
     if (observe) observe(fmt::format("layers.{}", i), x);
+    out.hidden_states.push_back(x);
   }
-  Output out;
   out.last_hidden_state = (*final_layer_norm_)(x);
   if (observe) observe("final_layer_norm", out.last_hidden_state);
   std::vector<std::int32_t> pooled = clip_pooling_positions(ids, shape, config_.eos_token_id);

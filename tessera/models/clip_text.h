@@ -24,6 +24,8 @@ class ClipTextModel {
   struct Output {
     Tensor last_hidden_state;  // [B, S, hidden_size], after the final norm
     Tensor pooled;             // [B, hidden_size]: the last hidden state at the end-of-text token
+    // [B, S, hidden_size] each: the embeddings, then every layer's output, all before the final norm.
+    std::vector<Tensor> hidden_states;
   };
 
   ClipTextModel(const ClipTextConfig& config, const nn::Scope& scope);

@@ -81,8 +81,8 @@ FluxTransformerConfig FluxTransformerConfig::from_json(const nn::Config& c) {
   FluxTransformerConfig out;
   out.in_channels = c.size("in_channels", out.in_channels);
   out.out_channels = c.size("out_channels", out.in_channels);
-  out.num_layers = c.size("num_layers", out.num_layers);
-  out.num_single_layers = c.size("num_single_layers", out.num_single_layers);
+  out.num_layers = c.count("num_layers", out.num_layers);
+  out.num_single_layers = c.count("num_single_layers", out.num_single_layers);
   out.attention_head_dim = c.size("attention_head_dim", out.attention_head_dim);
   out.num_attention_heads = c.size("num_attention_heads", out.num_attention_heads);
   out.joint_attention_dim = c.size("joint_attention_dim", out.joint_attention_dim);
@@ -145,12 +145,18 @@ struct FluxTransformer::DoubleBlock {
     auto report = [&](std::string_view part, const Tensor& t) {
       if (observe) observe(fmt::format("{}.{}", name, part), t);
     };
+    // The norm's outputs in Diffusers' order.
+    auto report_norm = [&](std::string_view norm, const Tensor& out, const std::vector<Tensor>& c) {
+      if (!observe) return;
+      int part = 0;
+      for (const Tensor* tensor : {&out, &c[kGateAttention], &c[kShiftMlp], &c[kScaleMlp], &c[kGateMlp]})
+        report(fmt::format("{}.{}", norm, part++), *tensor);
+    };
     std::vector<Tensor> i = norm1.condition(temb), t = norm1_context.condition(temb);
     Tensor x = ops::modulate(norm1.norm(hidden), i[kShiftAttention], i[kScaleAttention]);
     Tensor y = ops::modulate(norm1_context.norm(encoder), t[kShiftAttention], t[kScaleAttention]);
-    report("norm1.0", x);
-    report("norm1.1", i[kGateAttention]);
-    report("norm1_context.0", y);
+    report_norm("norm1", x, i);
+    report_norm("norm1_context", y, t);
 
     Tensor q = ops::concatenate({text.query(y), image.query(x)}, 1);
     Tensor k = ops::concatenate({text.key(y), image.key(x)}, 1);

@@ -16,7 +16,7 @@ T5Config T5Config::from_json(const nn::Config& c) {
   out.d_model = c.size("d_model", out.d_model);
   out.d_kv = c.size("d_kv", out.d_kv);
   out.d_ff = c.size("d_ff", out.d_ff);
-  out.num_layers = c.size("num_layers", out.num_layers);
+  out.num_layers = c.count("num_layers", out.num_layers);
   out.num_heads = c.size("num_heads", out.num_heads);
   out.relative_attention_num_buckets =
       c.size("relative_attention_num_buckets", out.relative_attention_num_buckets);
@@ -75,9 +75,12 @@ struct T5Encoder::Block {
 };
 
 T5Encoder::T5Encoder(const T5Config& config, const nn::Scope& scope) : config_(config) {
-  shared_ = std::make_unique<nn::Embedding>(scope / "shared", config.vocab_size, config.d_model);
   nn::Scope encoder = scope / "encoder";
-  encoder.ignore("embed_tokens.weight");  // the same tensor as shared.weight, where a file has both
+  // One tensor with two names: published files hold shared.weight, some both, some the second only.
+  nn::Scope shared = scope / "shared", alias = encoder / "embed_tokens";
+  bool renamed = !shared.has("weight") && alias.has("weight");
+  shared_ = std::make_unique<nn::Embedding>(renamed ? alias : shared, config.vocab_size, config.d_model);
+  alias.ignore("weight");
   relative_attention_bias_ = std::make_unique<nn::Embedding>(
       encoder / "block" / 0 / "layer" / 0 / "SelfAttention" / "relative_attention_bias",
       config.relative_attention_num_buckets, config.num_heads);

@@ -8,6 +8,7 @@ namespace tessera::nn {
 namespace {
 
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 24;
+constexpr std::int64_t kLargestCount = 1024;
 
 bool is_size(const nlohmann::json& v) {
   return v.is_number_integer() && v.get<double>() >= 1 &&
@@ -32,6 +33,12 @@ std::int64_t Config::size(const char* key, std::optional<std::int64_t> fallback)
   if (v == nullptr && fallback) return *fallback;
   if (v == nullptr || !is_size(*v)) wrong(key, "a whole number from 1 to 2^24");
   return v->get<std::int64_t>();
+}
+
+std::int64_t Config::count(const char* key, std::optional<std::int64_t> fallback) const {
+  std::int64_t n = size(key, fallback);
+  if (n > kLargestCount) wrong(key, "a whole number from 1 to 1024");
+  return n;
 }
 
 std::int64_t Config::integer(const char* key, std::optional<std::int64_t> fallback) const {

@@ -19,6 +19,9 @@ class Config {
 
   // A number from 1 to a bound that no published model comes near.
   std::int64_t size(const char* key, std::optional<std::int64_t> fallback = std::nullopt) const;
+  // How often a part is repeated: from 1 to 1024. A model is built before its file is compared with it, so a
+  // damaged number must not build millions of layers.
+  std::int64_t count(const char* key, std::optional<std::int64_t> fallback = std::nullopt) const;
   std::int64_t integer(const char* key, std::optional<std::int64_t> fallback = std::nullopt) const;
   double number(const char* key, std::optional<double> fallback = std::nullopt) const;
   bool flag(const char* key, std::optional<bool> fallback = std::nullopt) const;

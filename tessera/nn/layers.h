@@ -47,8 +47,6 @@ class Conv2d : Located {
 class Embedding : Located {
  public:
   Embedding(const Scope& scope, std::int64_t rows, std::int64_t width);
-  // With the weight under another name.
-  explicit Embedding(const Scope& scope, Parameter weight) : Located(scope), weight_(std::move(weight)) {}
   Tensor operator()(const Tensor& ids) const;
   const Tensor& weight() const { return weight_.tensor(); }
 
