@@ -97,7 +97,11 @@ Schedule flow_match_schedule(const FlowMatchEulerConfig& config, int num_inferen
     shift_sigmas(config, mu, own);
     out.sigmas.assign(own.begin(), own.end());
   }
-  for (float s : out.sigmas) out.timesteps.push_back(s * train);
+  for (float s : out.sigmas) {
+    if (!std::isfinite(s))
+      fail(ErrorCode::kDataLoss, "the scheduler's shift settings give noise levels that are not finite");
+    out.timesteps.push_back(s * train);
+  }
   out.sigmas.push_back(0);
   return out;
 }

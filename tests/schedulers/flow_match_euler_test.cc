@@ -76,6 +76,32 @@ TEST(Scheduler, DynamicShift) {
   for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(s.sigmas[i], expected[i], 1e-5);
 }
 
+// mu / (mu + 1 / s - 1), by hand.
+TEST(Scheduler, LinearTimeShift) {
+  FlowMatchEulerConfig config =
+      config_of(json{{"use_dynamic_shifting", true}, {"time_shift_type", "linear"}});
+  Schedule s = flow_match_schedule(config, 4, linspace(1, 0.25, 4), 0.5);
+  const double expected[] = {1, 0.6, 1.0 / 3, 1.0 / 7, 0};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(s.sigmas[i], expected[i], 1e-6);
+}
+
+// 1 - (1 - s) * (1 - terminal) / (1 - last), by hand.
+TEST(Scheduler, ShiftTerminalStretchesToItsLastLevel) {
+  FlowMatchEulerConfig config = config_of(json{{"shift_terminal", 0.1}});
+  Schedule s = flow_match_schedule(config, 4, linspace(1, 0.25, 4), 0);
+  const double expected[] = {1, 0.7, 0.4, 0.1, 0};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(s.sigmas[i], expected[i], 1e-6);
+  EXPECT_NEAR(s.timesteps[3], 100, 1e-4);
+  EXPECT_THROW(config_of(json{{"shift_terminal", 1.0}}), Error);
+  // A single level of 1 has nothing to stretch.
+  EXPECT_THROW(flow_match_schedule(config, 1, linspace(1, 1, 1), 0), Error);
+}
+
+TEST(Scheduler, LevelsThatAreNotFiniteAreAnError) {
+  FlowMatchEulerConfig config = config_of(json{{"use_dynamic_shifting", true}, {"max_shift", 1e6}});
+  EXPECT_THROW(flow_match_schedule(config, 4, linspace(1, 0.25, 4), calculate_shift(config, 4096)), Error);
+}
+
 TEST(Scheduler, RefusesByNameWhatItDoesNotSupport) {
   for (const char* key : {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "invert_sigmas",
                           "stochastic_sampling"}) {
