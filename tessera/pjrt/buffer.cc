@@ -10,15 +10,14 @@ PJRT_Buffer* raw(void* buffer) { return static_cast<PJRT_Buffer*>(buffer); }
 
 }  // namespace
 
-Buffer::Buffer(std::shared_ptr<const Client> client, void* buffer, std::function<void()> on_destroy)
-    : client_(std::move(client)), buffer_(buffer), on_destroy_(std::move(on_destroy)) {}
+Buffer::Buffer(std::shared_ptr<const Client> client, void* buffer)
+    : client_(std::move(client)), buffer_(buffer) {}
 
 Buffer::~Buffer() {
   const Api& api = *client_->api();
   auto args = make_args<PJRT_Buffer_Destroy_Args>(PJRT_Buffer_Destroy_Args_STRUCT_SIZE);
   args.buffer = raw(buffer_);
   if (auto destroy = api.find(&PJRT_Api::PJRT_Buffer_Destroy)) api.drop(destroy(&args));
-  if (on_destroy_) on_destroy_();
 }
 
 std::int64_t Buffer::size_on_device() const {

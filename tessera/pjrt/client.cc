@@ -104,7 +104,10 @@ BufferPtr Client::buffer_from_host(std::span<const std::byte> data, DType dtype,
     invalid_argument("there is no device {} of {}", device_index, device_handles_.size());
   }
   constexpr std::uintptr_t kZeroCopyAlignment = 64;
+  // In place the memory is in use until the buffer is gone and all that was launched on it has run, which
+  // only the event's callback tells (waiting for it here would be for ever).
   bool in_place = memory == HostMemory::kZeroCopy && keep_alive && traits_.zero_copy && dense > 0 &&
+                  api_->find(&PJRT_Api::PJRT_Event_OnReady) != nullptr &&
                   reinterpret_cast<std::uintptr_t>(data.data()) % kZeroCopyAlignment == 0;
   static constexpr std::byte kNothing{};
   auto args =
@@ -121,11 +124,8 @@ BufferPtr Client::buffer_from_host(std::span<const std::byte> data, DType dtype,
                                         : PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
   TESSERA_PJRT(*api_, PJRT_Client_BufferFromHostBuffer, args);
   Event done(api_, args.done_with_host_buffer);
-  std::function<void()> on_destroy;
-  // In place, the memory is in use until the buffer is gone.
-  if (in_place) on_destroy = [keep_alive] {};
-  auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer, std::move(on_destroy));
-  if (!in_place && !copies && args.done_with_host_buffer != nullptr) {
+  auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer);
+  if (!copies && args.done_with_host_buffer != nullptr) {
     hold_until(api_, done, args.done_with_host_buffer, std::move(keep_alive));
   }
   return buffer;

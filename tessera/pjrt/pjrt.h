@@ -80,7 +80,7 @@ struct CompiledMemoryStats {
 // One array on one device. Destroying it frees the memory once the programs that read it have run.
 class Buffer {
  public:
-  Buffer(std::shared_ptr<const Client> client, void* buffer, std::function<void()> on_destroy = {});
+  Buffer(std::shared_ptr<const Client> client, void* buffer);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer();
@@ -100,7 +100,6 @@ class Buffer {
  private:
   std::shared_ptr<const Client> client_;
   void* buffer_;
-  std::function<void()> on_destroy_;
 };
 
 using BufferPtr = std::shared_ptr<Buffer>;

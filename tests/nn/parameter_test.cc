@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+
 #include "tessera/base/error.h"
 #include "tessera/nn/layers.h"
 
@@ -52,6 +55,34 @@ TEST(Parameters, ArePlacedDroppedAndPlacedAgain) {
   }
   store.place(context, context.mesh(), DType::kBF16);
   EXPECT_EQ(store.bytes(), 16);
+}
+
+// On a platform that uses host memory in place, what was launched still reads the weights after they were
+// dropped: their memory must live until it has run.
+TEST(Parameters, LiveUntilWhatWasLaunchedHasRun) {
+  constexpr std::int64_t kWidth = 512;
+  struct alignas(64) Block {
+    std::array<float, kWidth * kWidth> values;
+  };
+  auto memory = std::make_shared<Block>();
+  memory->values.fill(1.0f / kWidth);
+  // Whoever lets go of the weight spoils it.
+  std::shared_ptr<const void> owner(memory.get(), [](Block* block) { block->values.fill(NAN); });
+  checkpoint::TensorView view{
+      "fc.weight", DType::kF32, {kWidth, kWidth}, std::as_bytes(std::span(memory->values)), std::move(owner)};
+  std::weak_ptr<const void> watch = view.owner;
+  {
+    Context context;
+    Tensor x = context.from_f32(std::vector<float>(kWidth * kWidth, 1.0f), {kWidth, kWidth}, context.mesh());
+    {
+      ParameterStore store(checkpoint::TensorSource("folder", {std::move(view)}));
+      Linear fc(store.root() / "fc", kWidth, kWidth, /*bias=*/false);
+      store.place(context, context.mesh(), DType::kF32);
+      for (int i = 0; i < 100; ++i) x = fc(x);
+    }
+    for (float value : x.to_f32()) ASSERT_NEAR(value, 1.0f, 1e-3);
+  }
+  EXPECT_TRUE(watch.expired()) << "the weight's memory is held for ever";
 }
 
 TEST(Layers, ErrorsNameTheirPlace) {
