@@ -1,21 +1,40 @@
 #include "tessera/cli/interrupt.h"
 
+#include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <initializer_list>
 
 namespace tessera::cli {
 namespace {
 
-volatile std::sig_atomic_t caught = 0;
+// timeout(1) signals the program and then its process group: one request, not two.
+constexpr std::int64_t kOneRequestMilliseconds = 500;
 
-extern "C" void on_signal(int signal) { caught = signal; }
+std::atomic<int> caught = 0;
+std::atomic<std::int64_t> asked_at = 0;  // milliseconds, of a clock that is never 0
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+
+extern "C" void on_signal(int signal) {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  std::int64_t now = static_cast<std::int64_t>(time.tv_sec) * 1000 + time.tv_nsec / 1000000 + 1;
+  std::int64_t first = 0;
+  if (asked_at.compare_exchange_strong(first, now)) {
+    caught = signal;
+  } else if (now - first > kOneRequestMilliseconds) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // takes effect when this handler returns
+  }
+}
 
 }  // namespace
 
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
@@ -28,6 +47,6 @@ void check_interrupt() {
   if (caught != 0) throw Interrupted();
 }
 
-int interrupt_status() { return 128 + static_cast<int>(caught); }
+int interrupt_status() { return 128 + caught; }
 
 }  // namespace tessera::cli

@@ -9,8 +9,8 @@ struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-// From here on the first SIGINT, SIGTERM or SIGHUP only asks for a stop, which check_interrupt() obeys; a
-// second one ends the program at once.
+// From here on the first SIGINT, SIGTERM or SIGHUP only asks for a stop, which check_interrupt() obeys;
+// another one, more than half a second later, ends the program at once.
 void catch_interrupts();
 // Throws Interrupted if a stop was asked for.
 void check_interrupt();

@@ -3,7 +3,7 @@
 // pointers
 //        cli_probe png FILE              prints "WIDTHxHEIGHT" and a line KEYWORD=TEXT for each text chunk
 //        cli_probe tensors FILE          prints the names in a safetensors file
-//        cli_probe edit FILE drop NAME | rename NAME NEW | flatten NAME | nan NAME
+//        cli_probe edit FILE drop NAME | rename NAME NEW | copy NAME NEW | flatten NAME | nan NAME
 //        cli_probe raw FILE HEADER BYTES writes a safetensors file with that header and so many zero bytes of
 //        data
 #include <fmt/core.h>
@@ -71,7 +71,8 @@ void edit(const fs::path& file, const std::string& what, const Arguments& names)
     if (tensor.name == names.at(0)) {
       found = true;
       if (what == "drop") continue;
-      if (what == "rename") tensor.name = names.at(1);
+      if (what == "copy") tensors.push_back(tensor);
+      if (what == "rename" || what == "copy") tensor.name = names.at(1);
       if (what == "flatten") flatten(tensor);
       if (what == "nan") put_nan(tensor, storage);
     }
