@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -55,6 +57,22 @@ constexpr std::array<std::pair<DType, PJRT_Buffer_Type>, 17> kTypes{{
     {DType::kF64, PJRT_Buffer_Type_F64},
 }};
 
+// A plugin's message on one line: a line break and the white space around it become "; ".
+std::string one_line(std::string_view message) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::string out;
+  while (!message.empty()) {
+    std::size_t end = std::min(message.find('\n'), message.size());
+    std::string_view line = message.substr(0, end);
+    message.remove_prefix(std::min(end + 1, message.size()));
+    std::size_t first = line.find_first_not_of(kSpace);
+    if (first == std::string_view::npos) continue;
+    line = line.substr(first, line.find_last_not_of(kSpace) + 1 - first);
+    out.append(out.empty() ? "" : "; ").append(line);
+  }
+  return out;
+}
+
 }  // namespace
 
 void Api::missing(const char* name) const {
@@ -79,7 +97,7 @@ void Api::check(PJRT_Error* error, std::string_view what) const {
     auto args = make_args<PJRT_Error_Message_Args>(PJRT_Error_Message_Args_STRUCT_SIZE);
     args.error = error;
     read(&args);
-    if (args.message != nullptr) message.assign(args.message, args.message_size);
+    if (args.message != nullptr) message = one_line({args.message, args.message_size});
   }
   if (auto read = find(&PJRT_Api::PJRT_Error_GetCode)) {
     auto args = make_args<PJRT_Error_GetCode_Args>(PJRT_Error_GetCode_Args_STRUCT_SIZE);
@@ -179,6 +197,14 @@ PJRT_Buffer_Type to_pjrt_type(DType dtype) {
     if (d == dtype) return type;
   }
   fail(ErrorCode::kUnimplemented, "no array of {} on a device", dtype_name(dtype));
+}
+
+std::size_t host_bytes(DType dtype, const Shape& shape) {
+  std::int64_t width = std::max(dtype_bits(dtype) / 8, 1), elements = shape.elements();
+  if (elements > std::numeric_limits<std::int64_t>::max() / width) {
+    invalid_argument("an array {}{} is larger than memory can be", dtype_name(dtype), to_string(shape));
+  }
+  return static_cast<std::size_t>(elements * width);
 }
 
 DType from_pjrt_type(PJRT_Buffer_Type type) {

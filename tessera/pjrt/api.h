@@ -50,6 +50,8 @@ NamedValues to_named_values(const PJRT_NamedValue* values, std::size_t count);
 DeviceInfo describe_device(const Api& api, PJRT_DeviceDescription* description);
 PJRT_Buffer_Type to_pjrt_type(DType dtype);
 DType from_pjrt_type(PJRT_Buffer_Type type);
+// Bytes that an array takes in host memory: dense, and a byte an element for the types narrower than that.
+std::size_t host_bytes(DType dtype, const Shape& shape);
 
 // Client and topology options in the form the C API wants; keeps a view of `values`.
 class NamedValueList {

@@ -49,7 +49,7 @@ DType Buffer::dtype() const {
 
 Event Buffer::copy_to_host(std::span<std::byte> destination) const {
   Shape extents = shape();
-  auto dense = static_cast<std::size_t>(dtype_bytes(dtype(), extents.elements()));
+  std::size_t dense = host_bytes(dtype(), extents);
   if (destination.size() != dense) {
     invalid_argument("copy_to_host: {} bytes of room for an array of {}", destination.size(), dense);
   }

@@ -41,6 +41,13 @@ std::shared_ptr<Executable> wrap(std::shared_ptr<const Client> client, PJRT_Load
   return std::make_shared<Executable>(std::move(client), std::move(api), loaded, executable);
 }
 
+PJRT_Device* device_at(const std::vector<void*>& devices, int index) {
+  if (index < 0 || static_cast<std::size_t>(index) >= devices.size()) {
+    invalid_argument("there is no device {}: the client has {}, counted from 0", index, devices.size());
+  }
+  return static_cast<PJRT_Device*>(devices[static_cast<std::size_t>(index)]);
+}
+
 // Holds host memory until an event fires.
 struct Held {
   std::shared_ptr<const Api> api;
@@ -82,7 +89,7 @@ std::optional<MemoryStats> Client::memory_stats(int device_index) const {
   auto function = api_->find(&PJRT_Api::PJRT_Device_MemoryStats);
   if (function == nullptr) return std::nullopt;
   auto args = make_args<PJRT_Device_MemoryStats_Args>(PJRT_Device_MemoryStats_Args_STRUCT_SIZE);
-  args.device = static_cast<PJRT_Device*>(device_handles_.at(static_cast<std::size_t>(device_index)));
+  args.device = device_at(device_handles_, device_index);
   if (PJRT_Error* error = function(&args)) {
     api_->drop(error);
     return std::nullopt;
@@ -95,14 +102,12 @@ std::optional<MemoryStats> Client::memory_stats(int device_index) const {
 BufferPtr Client::buffer_from_host(std::span<const std::byte> data, DType dtype, const Shape& shape,
                                    int device_index, HostMemory memory,
                                    std::shared_ptr<const void> keep_alive) const {
-  auto dense = static_cast<std::size_t>(dtype_bytes(dtype, shape.elements()));
+  std::size_t dense = host_bytes(dtype, shape);
   if (data.size() != dense) {
     invalid_argument("an array {}{} takes {} bytes; {} were given", dtype_name(dtype), to_string(shape),
                      dense, data.size());
   }
-  if (device_index < 0 || static_cast<std::size_t>(device_index) >= device_handles_.size()) {
-    invalid_argument("there is no device {} of {}", device_index, device_handles_.size());
-  }
+  PJRT_Device* device = device_at(device_handles_, device_index);
   constexpr std::uintptr_t kZeroCopyAlignment = 64;
   // In place the memory is in use until the buffer is gone and all that was launched on it has run, which
   // only the event's callback tells (waiting for it here would be for ever).
@@ -117,7 +122,7 @@ BufferPtr Client::buffer_from_host(std::span<const std::byte> data, DType dtype,
   args.type = to_pjrt_type(dtype);
   args.dims = shape.dims().data();
   args.num_dims = shape.dims().size();
-  args.device = static_cast<PJRT_Device*>(device_handles_[static_cast<std::size_t>(device_index)]);
+  args.device = device;
   bool copies = !in_place && (memory == HostMemory::kCopy || !keep_alive);
   args.host_buffer_semantics = in_place ? PJRT_HostBufferSemantics_kImmutableZeroCopy
                                : copies ? PJRT_HostBufferSemantics_kImmutableOnlyDuringCall
@@ -126,7 +131,14 @@ BufferPtr Client::buffer_from_host(std::span<const std::byte> data, DType dtype,
   Event done(api_, args.done_with_host_buffer);
   auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer);
   if (!copies && args.done_with_host_buffer != nullptr) {
-    hold_until(api_, done, args.done_with_host_buffer, std::move(keep_alive));
+    try {
+      hold_until(api_, done, args.done_with_host_buffer, keep_alive);
+    } catch (...) {
+      // The memory goes back to the caller, so nothing may read it any more.
+      buffer.reset();
+      done.await();
+      throw;
+    }
   }
   return buffer;
 }

@@ -36,6 +36,8 @@ void append_message(std::string& out, int field, const std::string& message) {
 }  // namespace
 
 std::string CompileOptions::serialize() const {
+  // XLA ends the process for less than one replica.
+  if (num_replicas < 1) invalid_argument("compile: {} replicas; at least 1 is needed", num_replicas);
   std::string build;
   append_int(build, kNumReplicas, static_cast<std::uint64_t>(num_replicas));
   append_int(build, kNumPartitions, 1);
@@ -44,7 +46,10 @@ std::string CompileOptions::serialize() const {
       invalid_argument("compile: {} devices for {} replicas", device_ids.size(), num_replicas);
     }
     std::string ids, computation, assignment;
-    for (int id : device_ids) append_varint(ids, static_cast<std::uint64_t>(id));
+    for (int id : device_ids) {
+      if (id < 0) invalid_argument("compile: there is no device with id {}", id);
+      append_varint(ids, static_cast<std::uint64_t>(id));
+    }
     append_message(computation, kReplicaDeviceIds, ids);
     append_int(assignment, kReplicaCount, static_cast<std::uint64_t>(num_replicas));
     append_int(assignment, kComputationCount, 1);

@@ -16,6 +16,19 @@ std::size_t count_outputs(const Api& api, void* executable) {
   return args.num_outputs;
 }
 
+void destroy(const Api& api, void* loaded, void* executable) noexcept {
+  if (executable != nullptr) {
+    auto args = make_args<PJRT_Executable_Destroy_Args>(PJRT_Executable_Destroy_Args_STRUCT_SIZE);
+    args.executable = raw(executable);
+    if (auto function = api.find(&PJRT_Api::PJRT_Executable_Destroy)) api.drop(function(&args));
+  }
+  if (loaded != nullptr) {
+    auto args = make_args<PJRT_LoadedExecutable_Destroy_Args>(PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE);
+    args.executable = static_cast<PJRT_LoadedExecutable*>(loaded);
+    if (auto function = api.find(&PJRT_Api::PJRT_LoadedExecutable_Destroy)) api.drop(function(&args));
+  }
+}
+
 PJRT_ExecuteOptions make_options(const ExecuteOptions& options) {
   auto out = make_args<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
   out.non_donatable_input_indices = options.non_donatable.data();
@@ -28,21 +41,15 @@ PJRT_ExecuteOptions make_options(const ExecuteOptions& options) {
 Executable::Executable(std::shared_ptr<const Client> client, std::shared_ptr<const Api> api, void* loaded,
                        void* executable)
     : client_(std::move(client)), api_(std::move(api)), loaded_(loaded), executable_(executable) {
-  num_outputs_ = static_cast<int>(count_outputs(*api_, executable_));
+  try {
+    num_outputs_ = static_cast<int>(count_outputs(*api_, executable_));
+  } catch (...) {
+    destroy(*api_, loaded_, executable_);
+    throw;
+  }
 }
 
-Executable::~Executable() {
-  if (executable_ != nullptr) {
-    auto args = make_args<PJRT_Executable_Destroy_Args>(PJRT_Executable_Destroy_Args_STRUCT_SIZE);
-    args.executable = raw(executable_);
-    if (auto destroy = api_->find(&PJRT_Api::PJRT_Executable_Destroy)) api_->drop(destroy(&args));
-  }
-  if (loaded_ != nullptr) {
-    auto args = make_args<PJRT_LoadedExecutable_Destroy_Args>(PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE);
-    args.executable = static_cast<PJRT_LoadedExecutable*>(loaded_);
-    if (auto destroy = api_->find(&PJRT_Api::PJRT_LoadedExecutable_Destroy)) api_->drop(destroy(&args));
-  }
-}
+Executable::~Executable() { destroy(*api_, loaded_, executable_); }
 
 std::vector<std::vector<BufferPtr>> Executable::execute(std::span<const std::vector<const Buffer*>> arguments,
                                                         const ExecuteOptions& options,

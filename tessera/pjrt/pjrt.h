@@ -89,8 +89,8 @@ class Buffer {
   std::int64_t size_on_device() const;
   Shape shape() const;
   DType dtype() const;
-  // Copies to `destination` (dense, major to minor; its size must be that of the array). The event signals
-  // the end.
+  // Copies to `destination` (dense, major to minor, i4 and u4 a byte an element; its size must be that of the
+  // array). The event signals the end.
   Event copy_to_host(std::span<std::byte> destination) const;
   // Signals when the array has been computed (or carries the error that stopped it).
   Event ready_event() const;
@@ -138,7 +138,7 @@ class Executable {
   int num_outputs() const { return num_outputs_; }
   std::string serialize() const;
   CompiledMemoryStats memory_stats() const;
-  // "flops", "bytes accessed", ...
+  // "flops", "bytes accessed", ... Throws kUnimplemented where the plugin does not count them (as XLA:CPU's).
   std::map<std::string, double> cost_analysis() const;
 
  private:
@@ -170,16 +170,18 @@ class Client : public std::enable_shared_from_this<Client> {
   const Traits& traits() const { return traits_; }
   // Devices this process can use.
   const std::vector<DeviceInfo>& devices() const { return devices_; }
+  // Nothing where the plugin does not say.
   std::optional<MemoryStats> memory_stats(int device_index) const;
 
-  // Makes an array on devices()[device_index] from dense host data. With kZeroCopy `keep_alive` owns the data
-  // and is released when the buffer is destroyed or the copy is done.
+  // Makes an array on devices()[device_index] from dense host data (i4 and u4: a byte an element). With
+  // kZeroCopy `keep_alive` owns the data and is released when the buffer is destroyed or the copy is done.
   BufferPtr buffer_from_host(std::span<const std::byte> data, DType dtype, const Shape& shape,
                              int device_index, HostMemory memory = HostMemory::kCopy,
                              std::shared_ptr<const void> keep_alive = nullptr) const;
   // Compiles StableHLO text.
   std::shared_ptr<Executable> compile(std::string_view stablehlo, const CompileOptions& options = {}) const;
-  // Loads what Executable::serialize gave, on the same platform and plugin build.
+  // Loads what Executable::serialize gave, on the same platform and plugin build, with the options that it
+  // was compiled with.
   std::shared_ptr<Executable> deserialize(std::string_view bytes, const CompileOptions& options = {}) const;
 
   const std::shared_ptr<const Api>& api() const { return api_; }

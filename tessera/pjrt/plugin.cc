@@ -11,8 +11,8 @@ namespace tessera::pjrt {
 namespace {
 
 const PJRT_Api* open_library(const std::filesystem::path& path) {
-  // Plugins write start-up notices to standard error, which is the user's screen.
-  setenv("TF_CPP_MIN_LOG_LEVEL", "2", /*overwrite=*/0);
+  // Plugins write notices, and errors that they also return, to standard error, which is the user's screen.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();
@@ -31,9 +31,8 @@ const PJRT_Api* open_library(const std::filesystem::path& path) {
 // Traits follow the platform where a plugin has no way to say.
 Traits traits_of(const std::string& platform) {
   Traits traits;
-  bool cpu = platform == "cpu" || platform == "Host" || platform == "host";
-  traits.zero_copy = cpu;
-  traits.concurrent_collectives = !cpu;
+  traits.zero_copy = platform == "cpu";
+  traits.concurrent_collectives = platform == "tpu" || platform == "cuda";
   return traits;
 }
 
@@ -58,7 +57,7 @@ std::shared_ptr<const Plugin> Plugin::load(const std::filesystem::path& path) {
 
   auto api = std::make_shared<Api>();
   api->path = path.string();
-  api->table = open_library(path);
+  api->table = open_library(real);  // not `path`: a bare name would be looked for elsewhere
   if (api->table->struct_size < offsetof(PJRT_Api, PJRT_Error_Destroy)) {
     fail(ErrorCode::kUnavailable, "{}: its table of functions is too short to be a PJRT plugin's",
          path.string());

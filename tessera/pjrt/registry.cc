@@ -1,5 +1,6 @@
 #include "tessera/pjrt/registry.h"
 
+#include <fmt/format.h>
 #include <glob.h>
 
 #include <algorithm>
@@ -53,6 +54,13 @@ const Known& known_device(std::string_view device) {
   invalid_argument("'{}' is no device; the devices are {}", device, names);
 }
 
+bool autoload() { return env_flag("TESSERA_PLUGIN_AUTOLOAD").value_or(true); }
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
 bool on_tpu_machine() {
   for (const char* pattern : {"/dev/accel*", "/dev/vfio/*"}) {
     glob_t found{};
@@ -89,19 +97,27 @@ void PluginRegistry::register_plugin(std::string_view device, fs::path path) {
   registered_.emplace_back(device, std::move(path));
 }
 
-std::vector<fs::path> PluginRegistry::places(std::string_view device) const {
+std::vector<PluginRegistry::Named> PluginRegistry::named_places(std::string_view device) const {
   const Known& known = known_device(device);
-  std::vector<fs::path> out;
+  std::vector<Named> out;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [name, path] : registered_) {
-      if (name == device) out.push_back(path);
+      if (name == device) out.push_back({fmt::format("the plugin registered for {}, ", device), path});
     }
   }
-  if (!env_flag("TESSERA_PLUGIN_AUTOLOAD").value_or(true)) return out;
+  if (!autoload()) return out;
   for (const char* variable : known.variables) {
-    if (auto value = env(variable)) out.emplace_back(*value);
+    if (auto value = env(variable)) out.push_back({fmt::format("{}=", variable), *value});
   }
+  return out;
+}
+
+std::vector<fs::path> PluginRegistry::places(std::string_view device) const {
+  const Known& known = known_device(device);
+  std::vector<fs::path> out;
+  for (Named& named : named_places(device)) out.push_back(std::move(named.path));
+  if (!autoload()) return out;
   out.push_back(fs::path(TESSERA_THIRD_PARTY_DIR) / "plugins" / known.file);
   std::error_code ignored;
   fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -114,37 +130,25 @@ std::vector<fs::path> PluginRegistry::places(std::string_view device) const {
 }
 
 std::optional<fs::path> PluginRegistry::find(std::string_view device) const {
-  for (const fs::path& path : places(device)) {
-    std::error_code ignored;
-    if (fs::is_regular_file(path, ignored)) return path;
+  std::vector<fs::path> candidates = places(device);
+  if (!named_places(device).empty()) candidates.resize(1);
+  for (fs::path& path : candidates) {
+    if (is_file(path)) return std::move(path);
   }
   return std::nullopt;
 }
 
 std::shared_ptr<const Plugin> PluginRegistry::load(std::string_view device) const {
-  const Known& known = known_device(device);
-  // A place that was named by hand and does not exist is a mistake to be told about, not to be passed over.
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [name, path] : registered_) {
-      if (name == device && !fs::exists(path)) {
-        fail(ErrorCode::kNotFound, "the plugin {} registered for {} does not exist", path.string(), device);
-      }
-    }
-  }
-  if (env_flag("TESSERA_PLUGIN_AUTOLOAD").value_or(true)) {
-    for (const char* variable : known.variables) {
-      if (auto value = env(variable); value && !fs::exists(*value)) {
-        fail(ErrorCode::kNotFound, "{}={}: there is no such file", variable, *value);
-      }
-    }
-  }
   std::optional<fs::path> path = find(device);
   if (!path) {
+    if (auto named = named_places(device); !named.empty()) {
+      fail(ErrorCode::kNotFound, "{}{}: there is no such file", named[0].by, named[0].path.string());
+    }
     std::string looked;
     for (const fs::path& place : places(device)) looked += (looked.empty() ? "" : ", ") + place.string();
     if (looked.empty()) looked = "nowhere, because TESSERA_PLUGIN_AUTOLOAD=0 and none was registered";
-    fail(ErrorCode::kNotFound, "no plugin for the device {}; looked at {}; {}", device, looked, known.advice);
+    fail(ErrorCode::kNotFound, "no plugin for the device {}; looked at {}; {}", device, looked,
+         known_device(device).advice);
   }
   prepare_environment(device);
   return Plugin::load(*path);

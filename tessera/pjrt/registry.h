@@ -22,14 +22,23 @@ class PluginRegistry {
  public:
   // Serves `device` from now on.
   void register_plugin(std::string_view device, std::filesystem::path path);
-  // The file for `device`, if one of the places has it; nothing is loaded.
+  // The file for `device`, if one of the places has it; nothing is loaded. A place that was named by hand
+  // (registered or in the environment) counts alone: a wrong one is not passed over in silence.
   std::optional<std::filesystem::path> find(std::string_view device) const;
-  // Loads it. Throws kNotFound that lists the places looked at and says how to install the plugin.
+  // Loads it. Throws kNotFound that names the wrong place, or lists the places looked at and says how to
+  // install the plugin.
   std::shared_ptr<const Plugin> load(std::string_view device) const;
   // The places in order, for messages.
   std::vector<std::filesystem::path> places(std::string_view device) const;
 
  private:
+  // A place that was named by hand: where ("TESSERA_PJRT_CPU=", for messages), and the file.
+  struct Named {
+    std::string by;
+    std::filesystem::path path;
+  };
+  std::vector<Named> named_places(std::string_view device) const;
+
   mutable std::mutex mutex_;
   std::vector<std::pair<std::string, std::filesystem::path>> registered_;
 };
