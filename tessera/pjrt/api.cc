@@ -12,7 +12,7 @@
 namespace tessera::pjrt {
 namespace {
 
-ErrorCode translate(PJRT_Error_Code code) {
+ErrorCode translate(int code) {
   switch (code) {
     case PJRT_Error_Code_INVALID_ARGUMENT:
     case PJRT_Error_Code_OUT_OF_RANGE:
@@ -103,7 +103,7 @@ void Api::check(PJRT_Error* error, std::string_view what) const {
     auto args = make_args<PJRT_Error_GetCode_Args>(PJRT_Error_GetCode_Args_STRUCT_SIZE);
     args.error = error;
     PJRT_Error* second = read(&args);
-    if (second == nullptr) code = translate(args.code);
+    if (second == nullptr) code = translate(number(args.code));
     drop(second);
   }
   drop(error);
@@ -115,7 +115,7 @@ NamedValues to_named_values(const PJRT_NamedValue* values, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const PJRT_NamedValue& v = values[i];
     std::string name(v.name, v.name_size);
-    switch (v.type) {
+    switch (number(v.type)) {
       case PJRT_NamedValue_kString:
         out[name] = std::string(v.string_value, v.value_size);
         break;
@@ -207,11 +207,11 @@ std::size_t host_bytes(DType dtype, const Shape& shape) {
   return static_cast<std::size_t>(elements * width);
 }
 
-DType from_pjrt_type(PJRT_Buffer_Type type) {
+DType from_pjrt_type(int type) {
   for (auto [dtype, t] : kTypes) {
     if (t == type) return dtype;
   }
-  fail(ErrorCode::kUnimplemented, "a device array of PJRT type {} has no dtype here", static_cast<int>(type));
+  fail(ErrorCode::kUnimplemented, "a device array of PJRT type {} has no dtype here", type);
 }
 
 }  // namespace tessera::pjrt

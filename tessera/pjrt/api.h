@@ -2,6 +2,7 @@
 
 #include <pjrt_c_api.h>
 
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -46,10 +47,20 @@ Args make_args(std::size_t size) {
   return args;
 }
 
+// The number behind an enumerator that the plugin wrote: a newer plugin has some that the header does not
+// name.
+template <typename Enum>
+int number(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int out;
+  std::memcpy(&out, &value, sizeof(out));
+  return out;
+}
+
 NamedValues to_named_values(const PJRT_NamedValue* values, std::size_t count);
 DeviceInfo describe_device(const Api& api, PJRT_DeviceDescription* description);
 PJRT_Buffer_Type to_pjrt_type(DType dtype);
-DType from_pjrt_type(PJRT_Buffer_Type type);
+DType from_pjrt_type(int type);
 // Bytes that an array takes in host memory: dense, and a byte an element for the types narrower than that.
 std::size_t host_bytes(DType dtype, const Shape& shape);
 

@@ -44,7 +44,7 @@ DType Buffer::dtype() const {
   auto args = make_args<PJRT_Buffer_ElementType_Args>(PJRT_Buffer_ElementType_Args_STRUCT_SIZE);
   args.buffer = raw(buffer_);
   TESSERA_PJRT(*client_->api(), PJRT_Buffer_ElementType, args);
-  return from_pjrt_type(args.type);
+  return from_pjrt_type(number(args.type));
 }
 
 Event Buffer::copy_to_host(std::span<std::byte> destination) const {

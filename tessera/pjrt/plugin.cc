@@ -88,7 +88,7 @@ NamedValues Plugin::attributes() const {
 
 bool Plugin::has_extension(int type) const {
   for (const PJRT_Extension_Base* e = api_->table->extension_start; e != nullptr; e = e->next) {
-    if (static_cast<int>(e->type) == type) return true;
+    if (number(e->type) == type) return true;
   }
   return false;
 }

@@ -8,28 +8,17 @@
 #include <stdexcept>
 #include <string>
 
-#include "tessera/base/error.h"
 #include "tessera/pjrt/pjrt.h"
+#include "tests/pjrt/error_testing.h"
 #include "tests/pjrt/fake_plugin/fake_plugin.h"
 
 namespace tessera::pjrt {
-
-// The Error that f throws, as "code: message"; "none" if it throws nothing.
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return std::string(error_code_name(error.code())) + ": " + error.what();
-  }
-  return "none";
-}
 
 // What the fake plugin in `path`, which has been loaded, shares with tests.
 inline fake::Control& control_of(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) throw std::runtime_error(path + " is not loaded");
-  return *static_cast<fake::Control*>(dlsym(library, "tessera_fake_plugin"));
+  return **static_cast<fake::Control**>(dlsym(library, "tessera_fake_plugin"));
 }
 
 // A test with the fake plugin: whole again afterwards, and nothing may be left alive in it.

@@ -11,11 +11,12 @@
 
 using tessera::pjrt::fake::Control;
 
-extern "C" Control tessera_fake_plugin;
-Control tessera_fake_plugin;
+// Never destroyed, so that the objects which no test could free are not leaks.
+extern "C" Control* const tessera_fake_plugin;
+Control* const tessera_fake_plugin = new Control;
 
 namespace {
-Control& control = tessera_fake_plugin;
+Control& control = *tessera_fake_plugin;
 }  // namespace
 
 struct PJRT_Error {
