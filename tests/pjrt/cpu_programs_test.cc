@@ -104,6 +104,15 @@ TEST(CpuPrograms, RefuseWrongArguments) {
   EXPECT_EQ(download(*run(*executable, {a, a})[0])[0], 2);
 }
 
+// The plugin would log this error on the user's screen, besides returning it.
+TEST(CpuPrograms, PrintNothing) {
+  auto executable = cpu_client()->compile(kAdd);
+  ::testing::internal::CaptureStderr();
+  std::string error = error_of([&] { run(*executable, {}); });
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_THAT(error, StartsWith("invalid argument: "));
+}
+
 TEST(CpuPrograms, RefuseWrongOptions) {
   auto compile = [](CompileOptions options) {
     return error_of([&] { cpu_client()->compile(kAdd, options); });
