@@ -12,62 +12,17 @@ namespace tessera::models {
 namespace {
 
 constexpr double kNormEps = 1e-6;
-constexpr int kTimeChannels = 256;
 constexpr double kRopeTheta = 10000;
 
-// Linear, SiLU, linear: how a vector becomes a conditioning.
-struct TwoLayers {
-  TwoLayers(const nn::Scope& scope, std::int64_t in, std::int64_t out)
-      : linear_1(scope / "linear_1", in, out), linear_2(scope / "linear_2", out, out) {}
-  Tensor operator()(const Tensor& x) const { return linear_2(ops::silu(linear_1(x))); }
-  nn::Linear linear_1, linear_2;
-};
-
 // Sinusoids of value * 1000, which is computed in `dtype`, as the reference does, through two layers.
-Tensor embed_scalar(const TwoLayers& embedder, const Tensor& value, DType dtype) {
+Tensor embed_scalar(const nn::EmbeddingMlp& embedder, const Tensor& value, DType dtype) {
   Tensor thousandfold = ops::affine(ops::cast(value, dtype), 1000, 0);
-  Tensor waves = ops::timestep_embedding(ops::cast(thousandfold, DType::kF32), kTimeChannels, true, 0);
-  return embedder(ops::cast(waves, dtype));
+  return nn::embed_time(embedder, ops::cast(thousandfold, DType::kF32), dtype);
 }
 
-// A norm without weights whose shift, scale and gates come from the conditioning.
-struct AdaptiveNorm {
-  AdaptiveNorm(const nn::Scope& scope, std::int64_t dim, int parts)
-      : linear(scope / "linear", dim, parts * dim),
-        norm(scope / "norm", dim, kNormEps, false),
-        count(parts) {}
-  // The parts, [B, dim] each.
-  std::vector<Tensor> condition(const Tensor& temb) const {
-    return ops::split(linear(ops::silu(temb)), count, 1);
-  }
-  nn::Linear linear;
-  nn::LayerNorm norm;
-  int count;
-};
-
-struct FeedForward {
-  FeedForward(const nn::Scope& scope, std::int64_t dim)
-      : in(scope / "net" / 0 / "proj", dim, 4 * dim), out(scope / "net" / 2, 4 * dim, dim) {}
-  Tensor operator()(const Tensor& x) const { return out(ops::gelu_tanh(in(x))); }
-  nn::Linear in, out;
-};
-
-// Queries, keys and values of one stream, with the norm over each head.
-struct Projections {
-  Projections(const nn::Scope& scope, const FluxTransformerConfig& c, bool added)
-      : q(scope / (added ? "add_q_proj" : "to_q"), c.inner_dim(), c.inner_dim()),
-        k(scope / (added ? "add_k_proj" : "to_k"), c.inner_dim(), c.inner_dim()),
-        v(scope / (added ? "add_v_proj" : "to_v"), c.inner_dim(), c.inner_dim()),
-        norm_q(scope / (added ? "norm_added_q" : "norm_q"), c.attention_head_dim, kNormEps),
-        norm_k(scope / (added ? "norm_added_k" : "norm_k"), c.attention_head_dim, kNormEps),
-        heads(c.num_attention_heads) {}
-  Tensor query(const Tensor& x) const { return norm_q(nn::split_heads(q(x), heads)); }
-  Tensor key(const Tensor& x) const { return norm_k(nn::split_heads(k(x), heads)); }
-  Tensor value(const Tensor& x) const { return nn::split_heads(v(x), heads); }
-  nn::Linear q, k, v;
-  nn::RmsNorm norm_q, norm_k;
-  std::int64_t heads;
-};
+nn::HeadProjections projections_of(const nn::Scope& scope, const FluxTransformerConfig& c, bool added) {
+  return {scope, c.num_attention_heads, c.attention_head_dim, added, kNormEps};
+}
 
 Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const nn::RopeTables& rope) {
   double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));
@@ -109,11 +64,11 @@ FluxTransformerConfig FluxTransformerConfig::from_json(const nn::Config& c) {
 
 struct FluxTransformer::TimeTextEmbed {
   TimeTextEmbed(const nn::Scope& scope, const FluxTransformerConfig& c)
-      : timestep_embedder(scope / "timestep_embedder", kTimeChannels, c.inner_dim()),
+      : timestep_embedder(scope / "timestep_embedder", nn::kTimeChannels, c.inner_dim()),
         text_embedder(scope / "text_embedder", c.pooled_projection_dim, c.inner_dim()) {
     if (c.guidance_embeds) {
       guidance_embedder =
-          std::make_unique<TwoLayers>(scope / "guidance_embedder", kTimeChannels, c.inner_dim());
+          std::make_unique<nn::EmbeddingMlp>(scope / "guidance_embedder", nn::kTimeChannels, c.inner_dim());
     }
   }
   Tensor forward(const Tensor& timestep, const Tensor& guidance, const Tensor& pooled) const {
@@ -121,17 +76,17 @@ struct FluxTransformer::TimeTextEmbed {
     if (guidance_embedder) time = ops::add(time, embed_scalar(*guidance_embedder, guidance, pooled.dtype()));
     return ops::add(time, text_embedder(pooled));
   }
-  TwoLayers timestep_embedder, text_embedder;
-  std::unique_ptr<TwoLayers> guidance_embedder;
+  nn::EmbeddingMlp timestep_embedder, text_embedder;
+  std::unique_ptr<nn::EmbeddingMlp> guidance_embedder;
 };
 
 struct FluxTransformer::DoubleBlock {
   DoubleBlock(const nn::Scope& scope, const FluxTransformerConfig& c)
       : name(scope.path()),
-        norm1(scope / "norm1", c.inner_dim(), 6),
-        norm1_context(scope / "norm1_context", c.inner_dim(), 6),
-        image(scope / "attn", c, false),
-        text(scope / "attn", c, true),
+        norm1(scope / "norm1", c.inner_dim(), 6, kNormEps),
+        norm1_context(scope / "norm1_context", c.inner_dim(), 6, kNormEps),
+        image(projections_of(scope / "attn", c, false)),
+        text(projections_of(scope / "attn", c, true)),
         to_out(scope / "attn" / "to_out" / 0, c.inner_dim(), c.inner_dim()),
         to_add_out(scope / "attn" / "to_add_out", c.inner_dim(), c.inner_dim()),
         norm2(scope / "norm2", c.inner_dim(), kNormEps, false),
@@ -182,18 +137,18 @@ struct FluxTransformer::DoubleBlock {
   }
 
   std::string name;
-  AdaptiveNorm norm1, norm1_context;
-  Projections image, text;
+  nn::AdaptiveNorm norm1, norm1_context;
+  nn::HeadProjections image, text;
   nn::Linear to_out, to_add_out;
   nn::LayerNorm norm2, norm2_context;
-  FeedForward ff, ff_context;
+  nn::GeluFeedForward ff, ff_context;
 };
 
 struct FluxTransformer::SingleBlock {
   SingleBlock(const nn::Scope& scope, const FluxTransformerConfig& c)
       : name(scope.path()),
-        norm(scope / "norm", c.inner_dim(), 3),
-        projections(scope / "attn", c, false),
+        norm(scope / "norm", c.inner_dim(), 3, kNormEps),
+        projections(projections_of(scope / "attn", c, false)),
         proj_mlp(scope / "proj_mlp", c.inner_dim(), 4 * c.inner_dim()),
         proj_out(scope / "proj_out", 5 * c.inner_dim(), c.inner_dim()) {}
 
@@ -208,8 +163,8 @@ struct FluxTransformer::SingleBlock {
   }
 
   std::string name;
-  AdaptiveNorm norm;
-  Projections projections;
+  nn::AdaptiveNorm norm;
+  nn::HeadProjections projections;
   nn::Linear proj_mlp, proj_out;
 };
 
@@ -225,8 +180,7 @@ FluxTransformer::FluxTransformer(const FluxTransformerConfig& config, const nn::
   for (int i = 0; i < config.num_single_layers; ++i) {
     single_blocks_.emplace_back(scope / "single_transformer_blocks" / i, config);
   }
-  norm_out_linear_ = std::make_unique<nn::Linear>(scope / "norm_out" / "linear", dim, 2 * dim);
-  norm_out_ = std::make_unique<nn::LayerNorm>(scope / "norm_out", dim, kNormEps, false);
+  norm_out_ = std::make_unique<nn::AdaptiveNormContinuous>(scope / "norm_out", dim, kNormEps);
   proj_out_ = std::make_unique<nn::Linear>(scope / "proj_out", dim, config.out_channels);
 }
 
@@ -271,9 +225,7 @@ Tensor FluxTransformer::forward(const Tensor& hidden_states, const Tensor& encod
   }
   hidden = ops::slice(both, 1, text_tokens, both.dim(1));
 
-  // The last norm's conditioning is (scale, shift), the other way round than in the blocks.
-  std::vector<Tensor> c = ops::split((*norm_out_linear_)(ops::silu(temb)), 2, 1);
-  hidden = ops::modulate((*norm_out_)(hidden), c[1], c[0]);
+  hidden = (*norm_out_)(hidden, temb);
   report("norm_out", hidden);
   hidden = (*proj_out_)(hidden);
   report("proj_out", hidden);

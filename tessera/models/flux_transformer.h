@@ -6,6 +6,7 @@
 #include "tessera/nn/config.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/rope.h"
+#include "tessera/nn/transformer_parts.h"
 
 namespace tessera::models {
 
@@ -45,8 +46,8 @@ class FluxTransformer {
   struct DoubleBlock;
   struct SingleBlock;
   FluxTransformerConfig config_;
-  std::unique_ptr<nn::Linear> x_embedder_, context_embedder_, norm_out_linear_, proj_out_;
-  std::unique_ptr<nn::LayerNorm> norm_out_;
+  std::unique_ptr<nn::Linear> x_embedder_, context_embedder_, proj_out_;
+  std::unique_ptr<nn::AdaptiveNormContinuous> norm_out_;
   std::unique_ptr<TimeTextEmbed> time_text_embed_;
   std::vector<DoubleBlock> double_blocks_;
   std::vector<SingleBlock> single_blocks_;

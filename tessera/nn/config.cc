@@ -1,5 +1,7 @@
 #include "tessera/nn/config.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "tessera/base/error.h"
@@ -79,6 +81,20 @@ std::vector<std::int64_t> Config::sizes(const char* key,
     if (!is_size(item)) wrong(key, kWants);
   }
   return v->get<std::vector<std::int64_t>>();
+}
+
+std::vector<std::int64_t> Config::indices(const char* key, std::int64_t end,
+                                          std::optional<std::vector<std::int64_t>> fallback) const {
+  const nlohmann::json* v = find(key);
+  if (v == nullptr && fallback) return *fallback;
+  std::string wants = fmt::format("a list of whole numbers from 0 to {}", end - 1);
+  if (v == nullptr || !v->is_array()) wrong(key, wants);
+  std::vector<std::int64_t> out;
+  for (const auto& item : *v) {
+    if (!item.is_number_integer() || item < 0 || item >= end) wrong(key, wants);
+    out.push_back(item.get<std::int64_t>());
+  }
+  return out;
 }
 
 void Config::refuse_flag(const char* key) const {

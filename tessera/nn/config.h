@@ -28,6 +28,9 @@ class Config {
   std::string text(const char* key, std::optional<std::string> fallback = std::nullopt) const;
   std::vector<std::int64_t> sizes(const char* key,
                                   std::optional<std::vector<std::int64_t>> fallback = std::nullopt) const;
+  // A list, maybe empty, of whole numbers from 0 to below `end`.
+  std::vector<std::int64_t> indices(const char* key, std::int64_t end,
+                                    std::optional<std::vector<std::int64_t>> fallback = std::nullopt) const;
   // Throws kUnimplemented if the flag is set, kDataLoss if it is no flag.
   void refuse_flag(const char* key) const;
   const std::string& what() const { return what_; }

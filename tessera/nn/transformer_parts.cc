@@ -1,0 +1,61 @@
+#include "tessera/nn/transformer_parts.h"
+
+#include "tessera/ops/ops.h"
+
+namespace tessera::nn {
+
+EmbeddingMlp::EmbeddingMlp(const Scope& scope, std::int64_t in, std::int64_t out)
+    : linear_1_(scope / "linear_1", in, out), linear_2_(scope / "linear_2", out, out) {}
+
+Tensor EmbeddingMlp::operator()(const Tensor& x) const { return linear_2_(ops::silu(linear_1_(x))); }
+
+Tensor embed_time(const EmbeddingMlp& layers, const Tensor& time, DType dtype) {
+  return layers(ops::cast(ops::timestep_embedding(time, kTimeChannels, true, 0), dtype));
+}
+
+AdaptiveNorm::AdaptiveNorm(const Scope& scope, std::int64_t dim, int parts, double eps)
+    : linear_(scope / "linear", dim, parts * dim), norm_(scope / "norm", dim, eps, false), parts_(parts) {}
+
+std::vector<Tensor> AdaptiveNorm::condition(const Tensor& conditioning) const {
+  return ops::split(linear_(ops::silu(conditioning)), parts_, 1);
+}
+
+AdaptiveNormContinuous::AdaptiveNormContinuous(const Scope& scope, std::int64_t dim, double eps)
+    : norm_(scope, dim, 2, eps) {}
+
+Tensor AdaptiveNormContinuous::operator()(const Tensor& x, const Tensor& conditioning) const {
+  enum { kScale, kShift };
+  std::vector<Tensor> c = norm_.condition(conditioning);
+  return ops::modulate(norm_.norm(x), c[kShift], c[kScale]);
+}
+
+GeluFeedForward::GeluFeedForward(const Scope& scope, std::int64_t dim)
+    : in_(scope / "net" / 0 / "proj", dim, 4 * dim), out_(scope / "net" / 2, 4 * dim, dim) {}
+
+Tensor GeluFeedForward::operator()(const Tensor& x) const { return out_(ops::gelu_tanh(in_(x))); }
+
+HeadProjections::HeadProjections(const Scope& scope, std::int64_t heads, std::int64_t head_dim, bool added,
+                                 std::optional<double> norm_eps)
+    : heads_(heads),
+      q_(scope / (added ? "add_q_proj" : "to_q"), heads * head_dim, heads * head_dim),
+      k_(scope / (added ? "add_k_proj" : "to_k"), heads * head_dim, heads * head_dim),
+      v_(scope / (added ? "add_v_proj" : "to_v"), heads * head_dim, heads * head_dim) {
+  if (norm_eps) {
+    norm_q_.emplace(scope / (added ? "norm_added_q" : "norm_q"), head_dim, *norm_eps);
+    norm_k_.emplace(scope / (added ? "norm_added_k" : "norm_k"), head_dim, *norm_eps);
+  }
+}
+
+Tensor HeadProjections::query(const Tensor& x) const {
+  Tensor q = split_heads(q_(x), heads_);
+  return norm_q_ ? (*norm_q_)(q) : q;
+}
+
+Tensor HeadProjections::key(const Tensor& x) const {
+  Tensor k = split_heads(k_(x), heads_);
+  return norm_k_ ? (*norm_k_)(k) : k;
+}
+
+Tensor HeadProjections::value(const Tensor& x) const { return split_heads(v_(x), heads_); }
+
+}  // namespace tessera::nn

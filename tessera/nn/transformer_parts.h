@@ -1,0 +1,82 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/layers.h"
+
+// What the diffusion transformers are made of beyond single layers. Tensor names below a scope are
+// Diffusers'.
+namespace tessera::nn {
+
+// Linear, SiLU, linear: how a vector [B, in] becomes a conditioning [B, out].
+class EmbeddingMlp {
+ public:
+  EmbeddingMlp(const Scope& scope, std::int64_t in, std::int64_t out);
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  Linear linear_1_, linear_2_;
+};
+
+// The width of the sinusoids that embed a time.
+constexpr int kTimeChannels = 256;
+
+// Sinusoids (cosines first) of time f32 [B], rounded to `dtype`, through the layers.
+Tensor embed_time(const EmbeddingMlp& layers, const Tensor& time, DType dtype);
+
+// A layer norm without weights, and the shifts, scales and gates that the conditioning gives: `parts` vectors
+// [B, dim].
+class AdaptiveNorm {
+ public:
+  AdaptiveNorm(const Scope& scope, std::int64_t dim, int parts, double eps);
+  std::vector<Tensor> condition(const Tensor& conditioning) const;
+  Tensor norm(const Tensor& x) const { return norm_(x); }
+
+ private:
+  Linear linear_;
+  LayerNorm norm_;
+  int parts_;
+};
+
+// A layer norm without weights, scaled and shifted by the conditioning; the scale comes first, the other way
+// round than in AdaptiveNorm (Diffusers' AdaLayerNormContinuous).
+class AdaptiveNormContinuous {
+ public:
+  AdaptiveNormContinuous(const Scope& scope, std::int64_t dim, double eps);
+  // x [B, S, dim], conditioning [B, dim].
+  Tensor operator()(const Tensor& x, const Tensor& conditioning) const;
+
+ private:
+  AdaptiveNorm norm_;
+};
+
+// Linear to four times the width, gelu (tanh), linear back.
+class GeluFeedForward {
+ public:
+  GeluFeedForward(const Scope& scope, std::int64_t dim);
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  Linear in_, out_;
+};
+
+// Queries, keys and values [B, S, heads, D] of one stream [B, S, heads * D]; queries and keys go through an
+// RMS norm over each head where `norm_eps` is given. `added` chooses the names of the second stream of an
+// attention over two (add_q_proj for to_q, ...).
+class HeadProjections {
+ public:
+  HeadProjections(const Scope& scope, std::int64_t heads, std::int64_t head_dim, bool added,
+                  std::optional<double> norm_eps);
+  Tensor query(const Tensor& x) const;
+  Tensor key(const Tensor& x) const;
+  Tensor value(const Tensor& x) const;
+
+ private:
+  std::int64_t heads_;
+  Linear q_, k_, v_;
+  std::optional<RmsNorm> norm_q_, norm_k_;
+};
+
+}  // namespace tessera::nn
