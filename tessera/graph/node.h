@@ -57,8 +57,13 @@ using MeshPtr = std::shared_ptr<const Mesh>;
 // (lowering.h).
 struct OpDef {
   std::string_view name;
+  // The shape rule, which several operations may share; `op` is the name for its error.
+  TensorType (*rule)(std::string_view op, const Attributes& attributes, std::span<const TensorType> operands);
+
   // The result's type. Throws kInvalidArgument that names the operation and the offending types.
-  TensorType (*infer)(const Attributes& attributes, std::span<const TensorType> operands);
+  TensorType infer(const Attributes& attributes, std::span<const TensorType> operands) const {
+    return rule(name, attributes, operands);
+  }
 };
 
 // A value that a program computes or that a buffer holds: pending, materialised or failed.

@@ -33,50 +33,61 @@ void expect_like_floats(std::string_view op, Types types) {
   }
 }
 
-TensorType infer_unary(const Attributes&, Types t) {
-  expect(dtype_is_float(t[0].dtype), "unary operation", t, "wants a floating-point operand");
+// The shape that both broadcast to; refuses shapes that do not.
+Shape broadcast(std::string_view op, Types types, const Shape& a, const Shape& b) {
+  try {
+    return broadcast_shapes(a, b);
+  } catch (const Error& error) {
+    refuse(op, types, error.what());
+  }
+}
+
+TensorType infer_unary(std::string_view op, const Attributes&, Types t) {
+  expect(dtype_is_float(t[0].dtype), op, t, "wants a floating-point operand");
   return t[0];
 }
 
-TensorType infer_binary(const Attributes&, Types t) {
-  expect(t[0].dtype == t[1].dtype, "binary operation", t, "wants operands of one dtype; cast one");
-  return {t[0].dtype, broadcast_shapes(t[0].shape, t[1].shape)};
+TensorType infer_binary(std::string_view op, const Attributes&, Types t) {
+  expect(t[0].dtype == t[1].dtype, op, t, "wants operands of one dtype; cast one");
+  return {t[0].dtype, broadcast(op, t, t[0].shape, t[1].shape)};
 }
 
-TensorType infer_affine(const Attributes&, Types t) {
-  expect(dtype_is_float(t[0].dtype), "affine", t, "wants a floating-point operand");
+TensorType infer_affine(std::string_view op, const Attributes&, Types t) {
+  expect(dtype_is_float(t[0].dtype), op, t, "wants a floating-point operand");
   return t[0];
 }
 
-TensorType infer_cast(const Attributes& a, Types t) { return {a.get<DType>("dtype"), t[0].shape}; }
+TensorType infer_cast(std::string_view, const Attributes& a, Types t) {
+  return {a.get<DType>("dtype"), t[0].shape};
+}
 
-TensorType infer_reshape(const Attributes& a, Types t) {
+TensorType infer_reshape(std::string_view op, const Attributes& a, Types t) {
   Shape shape{std::span<const std::int64_t>(a.get<std::vector<std::int64_t>>("shape"))};
-  expect(shape.elements() == t[0].shape.elements(), "reshape", t,
+  expect(shape.elements() == t[0].shape.elements(), op, t,
          fmt::format("has another number of elements than {}", to_string(shape)));
   return {t[0].dtype, shape};
 }
 
-TensorType infer_broadcast_to(const Attributes& a, Types t) {
+TensorType infer_broadcast_to(std::string_view op, const Attributes& a, Types t) {
   Shape shape{std::span<const std::int64_t>(a.get<std::vector<std::int64_t>>("shape"))};
-  expect(shape.rank() >= t[0].shape.rank() && broadcast_shapes(t[0].shape, shape) == shape, "broadcast_to", t,
+  expect(shape.rank() >= t[0].shape.rank() && broadcast(op, t, t[0].shape, shape) == shape, op, t,
          fmt::format("does not broadcast to {}", to_string(shape)));
   return {t[0].dtype, shape};
 }
 
-TensorType infer_transpose(const Attributes& a, Types t) {
+TensorType infer_transpose(std::string_view op, const Attributes& a, Types t) {
   const auto& permutation = a.get<std::vector<std::int64_t>>("permutation");
   std::vector<std::int64_t> sorted = permutation;
   std::ranges::sort(sorted);
   bool ok = static_cast<int>(sorted.size()) == t[0].shape.rank();
   for (std::size_t i = 0; i < sorted.size(); ++i) ok = ok && sorted[i] == static_cast<std::int64_t>(i);
-  expect(ok, "transpose", t, fmt::format("[{}] is no permutation of its axes", fmt::join(permutation, ", ")));
+  expect(ok, op, t, fmt::format("[{}] is no permutation of its axes", fmt::join(permutation, ", ")));
   TensorType out{t[0].dtype, {}};
   for (std::int64_t p : permutation) out.shape.push_back(t[0].shape[static_cast<int>(p)]);
   return out;
 }
 
-TensorType infer_slice(const Attributes& a, Types t) {
+TensorType infer_slice(std::string_view op, const Attributes& a, Types t) {
   const auto& begin = a.get<std::vector<std::int64_t>>("begin");
   const auto& end = a.get<std::vector<std::int64_t>>("end");
   TensorType out{t[0].dtype, {}};
@@ -85,48 +96,46 @@ TensorType infer_slice(const Attributes& a, Types t) {
     ok = 0 <= begin[i] && begin[i] <= end[i] && end[i] <= t[0].shape[static_cast<int>(i)];
     if (ok) out.shape.push_back(end[i] - begin[i]);
   }
-  expect(ok, "slice", t,
-         fmt::format("no range [{}] to [{}] in it", fmt::join(begin, ", "), fmt::join(end, ", ")));
+  expect(ok, op, t, fmt::format("no range [{}] to [{}] in it", fmt::join(begin, ", "), fmt::join(end, ", ")));
   return out;
 }
 
-TensorType infer_concatenate(const Attributes& a, Types t) {
+TensorType infer_concatenate(std::string_view op, const Attributes& a, Types t) {
   auto axis = static_cast<int>(a.get<std::int64_t>("axis"));
   TensorType out = t[0];
-  expect(0 <= axis && axis < out.shape.rank(), "concatenate", t, fmt::format("has no axis {}", axis));
+  expect(0 <= axis && axis < out.shape.rank(), op, t, fmt::format("has no axis {}", axis));
   std::int64_t extent = 0;
   for (const TensorType& x : t) {
-    expect(x.shape.rank() == out.shape.rank() && x.dtype == out.dtype, "concatenate", t,
-           "wants one rank and dtype");
+    expect(x.shape.rank() == out.shape.rank() && x.dtype == out.dtype, op, t, "wants one rank and dtype");
     extent += x.shape[axis];
     Shape like = x.shape;
     like.set(axis, out.shape[axis]);
-    expect(like == t[0].shape, "concatenate", t, fmt::format("the axes other than {} differ", axis));
+    expect(like == t[0].shape, op, t, fmt::format("the axes other than {} differ", axis));
   }
   out.shape.set(axis, extent);
   return out;
 }
 
-TensorType infer_pad(const Attributes& a, Types t) {
+TensorType infer_pad(std::string_view op, const Attributes& a, Types t) {
   const auto& low = a.get<std::vector<std::int64_t>>("low");
   const auto& high = a.get<std::vector<std::int64_t>>("high");
   TensorType out{t[0].dtype, {}};
-  expect(static_cast<int>(low.size()) == t[0].shape.rank() && low.size() == high.size(), "pad", t,
+  expect(static_cast<int>(low.size()) == t[0].shape.rank() && low.size() == high.size(), op, t,
          "wants a low and a high padding for every axis");
   for (std::size_t i = 0; i < low.size(); ++i) {
-    expect(low[i] >= 0 && high[i] >= 0, "pad", t, "paddings are not negative");
+    expect(low[i] >= 0 && high[i] >= 0, op, t, "paddings are not negative");
     out.shape.push_back(t[0].shape[static_cast<int>(i)] + low[i] + high[i]);
   }
   return out;
 }
 
-TensorType infer_reduce(const Attributes& a, Types t) {
+TensorType infer_reduce(std::string_view op, const Attributes& a, Types t) {
   const auto& axes = a.get<std::vector<std::int64_t>>("axes");
   TensorType out{t[0].dtype, {}};
-  expect(t[0].dtype != DType::kBool, "reduction", t, "wants numbers");
+  expect(t[0].dtype != DType::kBool, op, t, "wants numbers");
   for (std::int64_t axis : axes) {
-    expect(0 <= axis && axis < t[0].shape.rank(), "reduction", t, fmt::format("has no axis {}", axis));
-    expect(std::ranges::count(axes, axis) == 1, "reduction", t, fmt::format("axis {} is given twice", axis));
+    expect(0 <= axis && axis < t[0].shape.rank(), op, t, fmt::format("has no axis {}", axis));
+    expect(std::ranges::count(axes, axis) == 1, op, t, fmt::format("axis {} is given twice", axis));
   }
   for (int i = 0; i < t[0].shape.rank(); ++i) {
     if (std::ranges::find(axes, i) == axes.end()) out.shape.push_back(t[0].shape[i]);
@@ -134,139 +143,137 @@ TensorType infer_reduce(const Attributes& a, Types t) {
   return out;
 }
 
-TensorType infer_mean(const Attributes& a, Types t) {
-  expect(dtype_is_float(t[0].dtype), "mean", t, "wants a floating-point operand");
-  return infer_reduce(a, t);
+TensorType infer_mean(std::string_view op, const Attributes& a, Types t) {
+  expect(dtype_is_float(t[0].dtype), op, t, "wants a floating-point operand");
+  return infer_reduce(op, a, t);
 }
 
-TensorType infer_linear(const Attributes&, Types t) {
-  expect_like_floats("linear", t);
-  expect(t[0].shape.rank() >= 1 && t[1].shape.rank() == 2 && t[0].shape[-1] == t[1].shape[1], "linear", t,
+TensorType infer_linear(std::string_view op, const Attributes&, Types t) {
+  expect_like_floats(op, t);
+  expect(t[0].shape.rank() >= 1 && t[1].shape.rank() == 2 && t[0].shape[-1] == t[1].shape[1], op, t,
          "wants x [..., in] and weight [out, in]");
-  expect(t.size() < 3 || t[2].shape == Shape{t[1].shape[0]}, "linear", t, "wants a bias [out]");
+  expect(t.size() < 3 || t[2].shape == Shape{t[1].shape[0]}, op, t, "wants a bias [out]");
   TensorType out = t[0];
   out.shape.set(-1, t[1].shape[0]);
   return out;
 }
 
-TensorType infer_matmul(const Attributes&, Types t) {
-  expect_like_floats("matmul", t);
+TensorType infer_matmul(std::string_view op, const Attributes&, Types t) {
+  expect_like_floats(op, t);
   const Shape &a = t[0].shape, &b = t[1].shape;
   bool ok = a.rank() >= 2 && a.rank() == b.rank() && a[-1] == b[-2];
   for (int i = 0; ok && i < a.rank() - 2; ++i) ok = a[i] == b[i];
-  expect(ok, "matmul", t, "wants [..., M, K] and [..., K, N] with equal leading axes");
+  expect(ok, op, t, "wants [..., M, K] and [..., K, N] with equal leading axes");
   TensorType out = t[0];
   out.shape.set(-1, b[-1]);
   return out;
 }
 
-TensorType infer_conv2d(const Attributes& a, Types t) {
-  expect_like_floats("conv2d", t);
+TensorType infer_conv2d(std::string_view op, const Attributes& a, Types t) {
+  expect_like_floats(op, t);
   std::int64_t stride = a.get<std::int64_t>("stride"), padding = a.get<std::int64_t>("padding");
-  expect(t[0].shape.rank() == 4 && t[1].shape.rank() == 4 && t[0].shape[1] == t[1].shape[1], "conv2d", t,
+  expect(t[0].shape.rank() == 4 && t[1].shape.rank() == 4 && t[0].shape[1] == t[1].shape[1], op, t,
          "wants x [N, C, H, W] and weight [O, C, kh, kw]");
-  expect(t.size() < 3 || t[2].shape == Shape{t[1].shape[0]}, "conv2d", t, "wants a bias [O]");
-  expect(stride > 0 && padding >= 0, "conv2d", t,
-         "wants a positive stride and a padding that is not negative");
-  expect(t[1].shape[2] > 0 && t[1].shape[3] > 0, "conv2d", t, "wants a kernel that is not empty");
+  expect(t.size() < 3 || t[2].shape == Shape{t[1].shape[0]}, op, t, "wants a bias [O]");
+  expect(stride > 0 && padding >= 0, op, t, "wants a positive stride and a padding that is not negative");
+  expect(t[1].shape[2] > 0 && t[1].shape[3] > 0, op, t, "wants a kernel that is not empty");
   std::int64_t h = t[0].shape[2] + 2 * padding - t[1].shape[2],
                w = t[0].shape[3] + 2 * padding - t[1].shape[3];
-  expect(h >= 0 && w >= 0, "conv2d", t, "the kernel is larger than the padded input");
+  expect(h >= 0 && w >= 0, op, t, "the kernel is larger than the padded input");
   return {t[0].dtype, {t[0].shape[0], t[1].shape[0], h / stride + 1, w / stride + 1}};
 }
 
-TensorType infer_upsample(const Attributes&, Types t) {
-  expect(t[0].shape.rank() == 4, "upsample_nearest2x", t, "wants [N, C, H, W]");
+TensorType infer_upsample(std::string_view op, const Attributes&, Types t) {
+  expect(t[0].shape.rank() == 4, op, t, "wants [N, C, H, W]");
   return {t[0].dtype, {t[0].shape[0], t[0].shape[1], 2 * t[0].shape[2], 2 * t[0].shape[3]}};
 }
 
-TensorType infer_embedding(const Attributes&, Types t) {
-  expect(t[0].shape.rank() == 2 && t[1].dtype == DType::kI32, "embedding", t,
-         "wants table [V, D] and i32 ids");
-  expect(t[0].shape[0] > 0 || t[1].shape.elements() == 0, "embedding", t, "the table has no rows");
+TensorType infer_embedding(std::string_view op, const Attributes&, Types t) {
+  expect(t[0].shape.rank() == 2 && t[1].dtype == DType::kI32, op, t, "wants table [V, D] and i32 ids");
+  expect(t[0].shape[0] > 0 || t[1].shape.elements() == 0, op, t, "the table has no rows");
   TensorType out{t[0].dtype, t[1].shape};
   out.shape.push_back(t[0].shape[1]);
   return out;
 }
 
-TensorType infer_take_rows(const Attributes&, Types t) {
-  expect(t[0].shape.rank() == 3 && t[1].dtype == DType::kI32 && t[1].shape == Shape{t[0].shape[0]},
-         "take_rows", t, "wants x [B, S, D] and i32 positions [B]");
-  expect(t[0].shape[1] > 0 || t[0].shape[0] == 0, "take_rows", t, "there are no rows to take");
+TensorType infer_take_rows(std::string_view op, const Attributes&, Types t) {
+  expect(t[0].shape.rank() == 3 && t[1].dtype == DType::kI32 && t[1].shape == Shape{t[0].shape[0]}, op, t,
+         "wants x [B, S, D] and i32 positions [B]");
+  expect(t[0].shape[1] > 0 || t[0].shape[0] == 0, op, t, "there are no rows to take");
   return {t[0].dtype, {t[0].shape[0], t[0].shape[2]}};
 }
 
-TensorType infer_norm(const Attributes&, Types t) {
-  expect_like_floats("norm", t);
-  expect(t[0].shape.rank() >= 1, "norm", t, "wants an axis to normalise");
+TensorType infer_norm(std::string_view op, const Attributes&, Types t) {
+  expect_like_floats(op, t);
+  expect(t[0].shape.rank() >= 1, op, t, "wants an axis to normalise");
   for (const TensorType& w : t.subspan(1)) {
-    expect(w.shape == Shape{t[0].shape[-1]}, "norm", t, "wants weights as long as the last axis");
+    expect(w.shape == Shape{t[0].shape[-1]}, op, t, "wants weights as long as the last axis");
   }
   return t[0];
 }
 
-TensorType infer_group_norm(const Attributes& a, Types t) {
-  expect_like_floats("group_norm", t);
+TensorType infer_group_norm(std::string_view op, const Attributes& a, Types t) {
+  expect_like_floats(op, t);
   std::int64_t groups = a.get<std::int64_t>("groups");
-  expect(t[0].shape.rank() >= 2 && groups > 0 && t[0].shape[1] % groups == 0, "group_norm", t,
+  expect(t[0].shape.rank() >= 2 && groups > 0 && t[0].shape[1] % groups == 0, op, t,
          fmt::format("wants [N, C, ...] with C a multiple of {} groups", groups));
   for (const TensorType& w : t.subspan(1)) {
-    expect(w.shape == Shape{t[0].shape[1]}, "group_norm", t, "wants weights [C]");
+    expect(w.shape == Shape{t[0].shape[1]}, op, t, "wants weights [C]");
   }
   return t[0];
 }
 
-TensorType infer_attention(const Attributes&, Types t) {
-  expect_like_floats("attention", t);
+TensorType infer_attention(std::string_view op, const Attributes&, Types t) {
+  expect_like_floats(op, t);
   const Shape &q = t[0].shape, &k = t[1].shape, &v = t[2].shape;
-  expect(q.rank() == 4 && k.rank() == 4 && k == v && q[0] == k[0] && q[2] == k[2] && q[3] == k[3],
-         "attention", t, "wants q [B, Q, H, D] and k, v [B, K, H, D]");
+  expect(q.rank() == 4 && k.rank() == 4 && k == v && q[0] == k[0] && q[2] == k[2] && q[3] == k[3], op, t,
+         "wants q [B, Q, H, D] and k, v [B, K, H, D]");
   Shape scores{q[0], q[2], q[1], k[1]};
-  expect(t.size() < 4 || (t[3].shape.rank() == 4 && broadcast_shapes(t[3].shape, scores) == scores),
-         "attention", t, "wants a bias that broadcasts to [B, H, Q, K]");
+  expect(t.size() < 4 || (t[3].shape.rank() == 4 && broadcast(op, t, t[3].shape, scores) == scores), op, t,
+         "wants a bias that broadcasts to [B, H, Q, K]");
   return t[0];
 }
 
-TensorType infer_rope(const Attributes&, Types t) {
+TensorType infer_rope(std::string_view op, const Attributes&, Types t) {
   const Shape& x = t[0].shape;
   expect(dtype_is_float(t[0].dtype) && x.rank() == 4 && x[3] % 2 == 0 && t[1].shape == Shape{x[1], x[3]} &&
              t[2] == t[1] && t[1].dtype == DType::kF32,
-         "rope", t, "wants x [B, S, H, D] with even D and f32 cos, sin [S, D]");
+         op, t, "wants x [B, S, H, D] with even D and f32 cos, sin [S, D]");
   return t[0];
 }
 
-TensorType infer_modulate(const Attributes&, Types t) {
-  expect_like_floats("modulate", t);
+TensorType infer_modulate(std::string_view op, const Attributes&, Types t) {
+  expect_like_floats(op, t);
   const Shape& x = t[0].shape;
-  expect(x.rank() == 3 && t[1].shape == Shape{x[0], x[2]} && t[2].shape == t[1].shape, "modulate", t,
+  expect(x.rank() == 3 && t[1].shape == Shape{x[0], x[2]} && t[2].shape == t[1].shape, op, t,
          "wants x [B, S, D] and shift, scale [B, D]");
   return t[0];
 }
 
-TensorType infer_gated_add(const Attributes&, Types t) {
-  expect_like_floats("gated_add", t);
+TensorType infer_gated_add(std::string_view op, const Attributes&, Types t) {
+  expect_like_floats(op, t);
   const Shape& x = t[0].shape;
-  expect(x.rank() == 3 && t[1].shape == Shape{x[0], x[2]} && t[2].shape == x, "gated_add", t,
+  expect(x.rank() == 3 && t[1].shape == Shape{x[0], x[2]} && t[2].shape == x, op, t,
          "wants residual [B, S, D], gate [B, D], x [B, S, D]");
   return t[0];
 }
 
-TensorType infer_timestep_embedding(const Attributes& a, Types t) {
+TensorType infer_timestep_embedding(std::string_view op, const Attributes& a, Types t) {
   std::int64_t dim = a.get<std::int64_t>("dim");
-  expect(t[0].dtype == DType::kF32 && t[0].shape.rank() == 1 && dim >= 2 && dim % 2 == 0,
-         "timestep_embedding", t, "wants f32 timesteps [B] and an even width");
-  expect(a.get<double>("downscale_freq_shift") < static_cast<double>(dim / 2), "timestep_embedding", t,
+  expect(t[0].dtype == DType::kF32 && t[0].shape.rank() == 1 && dim >= 2 && dim % 2 == 0, op, t,
+         "wants f32 timesteps [B] and an even width");
+  expect(a.get<double>("downscale_freq_shift") < static_cast<double>(dim / 2), op, t,
          "wants downscale_freq_shift to be less than half the width");
   return {DType::kF32, {t[0].shape[0], dim}};
 }
 
-TensorType infer_all_finite(const Attributes&, Types t) {
-  expect(dtype_is_float(t[0].dtype), "all_finite", t, "wants a floating-point operand");
+TensorType infer_all_finite(std::string_view op, const Attributes&, Types t) {
+  expect(dtype_is_float(t[0].dtype), op, t, "wants a floating-point operand");
   return {DType::kBool, {}};
 }
 
-TensorType infer_to_image(const Attributes&, Types t) {
-  expect(dtype_is_float(t[0].dtype) && t[0].shape.rank() == 4, "to_image", t, "wants floats [N, C, H, W]");
+TensorType infer_to_image(std::string_view op, const Attributes&, Types t) {
+  expect(dtype_is_float(t[0].dtype) && t[0].shape.rank() == 4, op, t, "wants floats [N, C, H, W]");
   const Shape& x = t[0].shape;
   return {DType::kU8, {x[0], x[2], x[3], x[1]}};
 }

@@ -88,10 +88,10 @@ struct Bad {
 };
 
 const Bad kBad[] = {
-    {&kExp, {}, {i({3})}, "unary operation(i32[3]): wants a floating-point operand"},
-    {&kAdd, {}, {f({2, 3}), f({4})}, "shapes [2, 3] and [4] do not broadcast"},
-    {&kAdd, {}, {f({2}), f({0})}, "shapes [2] and [0] do not broadcast"},
-    {&kAdd, {}, {f({3}), b({3})}, "binary operation(f32[3], bf16[3]): wants operands of one dtype; cast one"},
+    {&kExp, {}, {i({3})}, "exp(i32[3]): wants a floating-point operand"},
+    {&kAdd, {}, {f({2, 3}), f({4})}, "add(f32[2, 3], f32[4]): shapes [2, 3] and [4] do not broadcast"},
+    {&kAdd, {}, {f({2}), f({0})}, "add(f32[2], f32[0]): shapes [2] and [0] do not broadcast"},
+    {&kAdd, {}, {f({3}), b({3})}, "add(f32[3], bf16[3]): wants operands of one dtype; cast one"},
     {&kReshape,
      {{"shape", Ints{4, 4}}},
      {f({2, 6})},
@@ -115,9 +115,9 @@ const Bad kBad[] = {
      "concatenate(f32[2, 3], f32[2, 4]): the axes other than 0 differ"},
     {&kConcatenate, {{"axis", std::int64_t{2}}}, {f({2, 3})}, "concatenate(f32[2, 3]): has no axis 2"},
     {&kPad, {{"low", Ints{-1}}, {"high", Ints{0}}}, {f({3})}, "pad(f32[3]): paddings are not negative"},
-    {&kSum, {{"axes", Ints{1}}}, {f({3})}, "reduction(f32[3]): has no axis 1"},
-    {&kSum, {{"axes", Ints{0, 0}}}, {f({3})}, "reduction(f32[3]): axis 0 is given twice"},
-    {&kMax, {{"axes", Ints{0}}}, {type(DType::kBool, {3})}, "reduction(bool[3]): wants numbers"},
+    {&kSum, {{"axes", Ints{1}}}, {f({3})}, "sum(f32[3]): has no axis 1"},
+    {&kSum, {{"axes", Ints{0, 0}}}, {f({3})}, "sum(f32[3]): axis 0 is given twice"},
+    {&kMax, {{"axes", Ints{0}}}, {type(DType::kBool, {3})}, "max(bool[3]): wants numbers"},
     {&kMean, {{"axes", Ints{0}}}, {i({3})}, "mean(i32[3]): wants a floating-point operand"},
     {&kLinear,
      {},
@@ -161,8 +161,8 @@ const Bad kBad[] = {
     {&kLayerNorm,
      {{"eps", 1e-5}},
      {f({2, 3}), f({2}), f({2})},
-     "norm(f32[2, 3], f32[2], f32[2]): wants weights as long as the last axis"},
-    {&kSoftmax, {}, {f({})}, "norm(f32[]): wants an axis to normalise"},
+     "layer_norm(f32[2, 3], f32[2], f32[2]): wants weights as long as the last axis"},
+    {&kSoftmax, {}, {f({})}, "softmax(f32[]): wants an axis to normalise"},
     {&kGroupNorm,
      kTwoGroups,
      {f({1, 5, 2}), f({5}), f({5})},
@@ -175,7 +175,8 @@ const Bad kBad[] = {
     {&kAttention,
      kPlainAttention,
      {f({1, 5, 2, 4}), f({1, 7, 2, 4}), f({1, 7, 2, 4}), f({1, 1, 7, 5})},
-     "shapes [1, 1, 7, 5] and [1, 2, 5, 7] do not broadcast"},
+     "attention(f32[1, 5, 2, 4], f32[1, 7, 2, 4], f32[1, 7, 2, 4], f32[1, 1, 7, 5]): shapes [1, 1, 7, 5] and "
+     "[1, 2, 5, 7] do not broadcast"},
     {&kAttention,
      kPlainAttention,
      {f({1, 5, 2, 4}), f({1, 7, 2, 4}), f({1, 7, 2, 4}), f({5, 7})},
@@ -210,6 +211,16 @@ TEST(ShapeRules, RefuseWithAMessageThatNamesTheTypes) {
     auto [code, message] = error_of([&] { c.op->infer(c.attributes, c.operands); });
     EXPECT_EQ(code, ErrorCode::kInvalidArgument) << c.op->name;
     EXPECT_EQ(message, c.message);
+  }
+}
+
+// Rules are shared by operations that are alike; the error names the one that was called.
+TEST(ShapeRules, ErrorsNameTheOperationItself) {
+  for (const OpDef* op :
+       {&kNegate, &kGeluTanh, &kRelu, &kAdd, &kMinimum, &kSum, &kMax, &kRmsNorm, &kSoftmax}) {
+    std::vector<TensorType> operands{type(DType::kBool, {2}), f({3})};
+    auto [code, message] = error_of([&] { op->infer({{"axes", Ints{0}}}, operands); });
+    EXPECT_TRUE(message.starts_with(std::string(op->name) + "(bool[2], f32[3]): ")) << message;
   }
 }
 

@@ -509,7 +509,7 @@ TEST(Mistakes, NameTheOperationAndTheShapes) {
   };
   graph::ScopedLocation where(std::make_shared<const std::string>("blocks.3.to_q"));
   EXPECT_EQ(message([&] { add(a, upload(random_array({4}, DType::kF32), DType::kF32)); }),
-            "shapes [2, 3] and [4] do not broadcast (in blocks.3.to_q)");
+            "add(f32[2, 3], f32[4]): shapes [2, 3] and [4] do not broadcast (in blocks.3.to_q)");
   std::string text = message([&] { linear(a, transpose(a, {1, 0})); });
   EXPECT_NE(text.find("linear(f32[2, 3], f32[3, 2])"), std::string::npos) << text;
   EXPECT_NE(message([&] { add(a, cast(a, DType::kBF16)); }).find("cast one"), std::string::npos);
