@@ -2,8 +2,7 @@
 
 #include <utf8proc.h>
 
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
 
 #include "tessera/base/error.h"
 
@@ -25,19 +24,28 @@ void for_each_character(std::string_view text, F f) {
   }
 }
 
-}  // namespace
-
-void check_utf8(std::string_view text, std::string_view what) {
-  for (std::size_t i = 0; i < text.size();) {
+// Bytes of well-formed UTF-8 at the start of the text.
+std::size_t well_formed_bytes(std::string_view text) {
+  std::size_t i = 0;
+  while (i < text.size()) {
     utf8proc_int32_t c = 0;
     utf8proc_ssize_t n =
         utf8proc_iterate(bytes(text) + i, static_cast<utf8proc_ssize_t>(text.size() - i), &c);
-    if (n <= 0) {
-      invalid_argument("{} is not UTF-8: byte {} (0x{:02x}) does not belong there", what, i,
-                       static_cast<unsigned>(static_cast<unsigned char>(text[i])));
-    }
+    if (n <= 0) break;
     i += static_cast<std::size_t>(n);
   }
+  return i;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) { return well_formed_bytes(text) == text.size(); }
+
+void check_utf8(std::string_view text, std::string_view what) {
+  std::size_t good = well_formed_bytes(text);
+  if (good == text.size()) return;
+  invalid_argument("{} is not UTF-8: byte {} (0x{:02x}) does not belong there", what, good,
+                   static_cast<unsigned>(static_cast<unsigned char>(text[good])));
 }
 
 std::string encode_utf8(char32_t c) {
@@ -53,12 +61,37 @@ std::vector<char32_t> decode_utf8(std::string_view text) {
 }
 
 std::string nfc(std::string_view text) {
-  utf8proc_uint8_t* result = nullptr;
-  utf8proc_ssize_t n = utf8proc_map(bytes(text), static_cast<utf8proc_ssize_t>(text.size()), &result,
-                                    static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(result, &std::free);
+  // utf8proc_map would put marks into order by exchanging neighbours, in quadratic time: a stack of 100 kB
+  // takes seconds. So it is asked for one character at a time, and the marks are ordered here.
+  std::vector<utf8proc_int32_t> characters;
+  characters.reserve(text.size());
+  for_each_character(text, [&](char32_t c, std::size_t, std::size_t) {
+    constexpr utf8proc_ssize_t kMost = 32;  // the longest decomposition of a character has 4
+    utf8proc_int32_t parts[kMost];
+    utf8proc_ssize_t n =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, kMost, UTF8PROC_DECOMPOSE, nullptr);
+    check_internal(n >= 0 && n <= kMost, "a character cannot be decomposed");
+    characters.insert(characters.end(), parts, parts + n);
+  });
+  auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  auto is_starter = [&](utf8proc_int32_t c) { return combining_class(c) == 0; };
+  for (auto begin = characters.begin(); begin != characters.end();) {
+    begin = std::find_if_not(begin, characters.end(), is_starter);
+    auto end = std::find_if(begin, characters.end(), is_starter);
+    std::stable_sort(begin, end, [&](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return combining_class(a) < combining_class(b);
+    });
+    begin = end;
+  }
+  utf8proc_ssize_t n =
+      utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   if (n < 0) invalid_argument("the text cannot be normalised: {}", utf8proc_errmsg(n));
-  return {reinterpret_cast<const char*>(result), static_cast<std::size_t>(n)};
+  characters.resize(static_cast<std::size_t>(n));
+  std::string out;
+  out.reserve(text.size());
+  for (utf8proc_int32_t c : characters) out += encode_utf8(static_cast<char32_t>(c));
+  return out;
 }
 
 std::string lower_case(std::string_view text) {

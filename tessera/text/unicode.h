@@ -7,6 +7,7 @@
 
 namespace tessera::text {
 
+bool is_utf8(std::string_view text);
 // Throws kInvalidArgument, naming `what` and the byte's position, for bytes that are not UTF-8.
 void check_utf8(std::string_view text, std::string_view what);
 
@@ -19,7 +20,7 @@ inline std::size_t utf8_length(char lead) {
 std::string encode_utf8(char32_t c);
 // The characters of valid UTF-8.
 std::vector<char32_t> decode_utf8(std::string_view text);
-// Unicode normalisation form C.
+// Unicode normalisation form C, in time n log n whatever the text.
 std::string nfc(std::string_view text);
 // Each character in lower case by itself (without regard to its neighbours).
 std::string lower_case(std::string_view text);
