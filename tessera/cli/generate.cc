@@ -19,6 +19,7 @@
 #include "tessera/cli/shared.h"
 #include "tessera/image/png.h"
 #include "tessera/pipelines/text_to_image.h"
+#include "tessera/text/unicode.h"
 
 namespace tessera::cli {
 namespace {
@@ -81,7 +82,8 @@ void check_outputs(const GenerateRequest& request) {
 std::string model_name(const GenerateRequest& request, const checkpoint::ModelFolder& folder) {
   // Not the whole path: it would tell where the maker keeps files.
   if (request.model && !fs::exists(*request.model)) return *request.model;
-  return fs::weakly_canonical(folder.path()).filename().string();
+  std::string name = fs::weakly_canonical(folder.path()).filename().string();
+  return text::is_utf8(name) ? name : quote(name);  // it goes into the picture's text, which is UTF-8
 }
 
 // The text of prompt number `i` in a list that may hold one for all.

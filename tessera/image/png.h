@@ -20,8 +20,8 @@ struct Image {
 using TextChunks = std::vector<std::pair<std::string, std::string>>;
 
 // Writes an RGB PNG beside its place and renames it; text goes into tEXt chunks, or iTXt where it is not
-// ASCII. Throws kInvalidArgument for an image or a text that is not as described above; errors of writing as
-// AtomicFile.
+// ASCII. Throws kInvalidArgument for an image or a text that is not as described above (a text that is not
+// UTF-8 is refused, its first wrong byte named); errors of writing as AtomicFile.
 void write_png(const std::filesystem::path& path, const Image& image, const TextChunks& text = {});
 
 struct PngFile {
@@ -29,8 +29,9 @@ struct PngFile {
   TextChunks text;
 };
 
-// Reads any PNG as 8-bit RGB (palettes and grey expanded, alpha dropped, 16 bits cut to 8). Throws kNotFound,
-// kUnavailable, or kDataLoss for a damaged file or one beyond 64 million pixels.
+// Reads any PNG as 8-bit RGB (palettes and grey expanded, alpha dropped, 16 bits cut to 8), with the Latin-1
+// of tEXt chunks as UTF-8. Throws kNotFound, kUnavailable, or kDataLoss for a damaged file or one beyond 64
+// million pixels.
 PngFile read_png(const std::filesystem::path& path);
 
 }  // namespace tessera::image
