@@ -74,6 +74,12 @@ bool is_plain_name(std::string_view name) {
 
 fs::path home_folder() { return env("HOME").value_or("/"); }
 
+// The path with a leading "~" or "~/" (which a shell leaves alone inside quotes) as the user's own folder.
+fs::path expand_home(const std::string& path) {
+  if (path == "~") return home_folder();
+  return path.starts_with("~/") ? home_folder() / path.substr(2) : fs::path(path);
+}
+
 }  // namespace
 
 struct ModelFolder::Content {
@@ -169,10 +175,10 @@ TensorSource ModelFolder::source(std::string_view name) const {
 }
 
 fs::path hub_cache_folder() {
-  if (auto folder = env("HF_HUB_CACHE")) return *folder;
-  if (auto folder = env("HF_HOME")) return fs::path(*folder) / "hub";
+  if (auto folder = env("HF_HUB_CACHE")) return expand_home(*folder);
+  if (auto folder = env("HF_HOME")) return expand_home(*folder) / "hub";
   fs::path cache = home_folder() / ".cache";
-  if (auto folder = env("XDG_CACHE_HOME")) cache = *folder;
+  if (auto folder = env("XDG_CACHE_HOME")) cache = expand_home(*folder);
   return cache / "huggingface" / "hub";
 }
 

@@ -58,8 +58,8 @@ class ModelFolder {
   std::shared_ptr<const Content> content_;
 };
 
-// The folder of the Hub cache, found as huggingface_hub does: HF_HUB_CACHE, else HF_HOME/hub, else
-// XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
+// The folder of the Hub cache, found as huggingface_hub does (a leading ~ is $HOME): HF_HUB_CACHE, else
+// HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache_folder();
 
 // The snapshot that the branch "main" of org/name points to in the Hub cache: models--org--name/refs/main

@@ -52,7 +52,7 @@ TensorSource::TensorSource(std::string name, std::vector<TensorView> tensors)
   std::ranges::sort(tensors_, {}, &TensorView::name);
   auto twice = std::ranges::adjacent_find(tensors_, {}, &TensorView::name);
   if (twice != tensors_.end())
-    invalid_argument("{}: the tensor {} is there twice", name_, quote(twice->name));
+    fail(ErrorCode::kDataLoss, "{}: the tensor {} is there twice", name_, quote(twice->name));
 }
 
 TensorSource TensorSource::open_file(const fs::path& file) {

@@ -15,8 +15,8 @@ namespace tessera::checkpoint {
 class TensorSource {
  public:
   TensorSource() = default;
-  // Tensors from anywhere (tests, tensors computed by the caller); `name` is used in messages. Throws
-  // kInvalidArgument for a name given twice.
+  // Tensors from anywhere (tests, tensors computed by the caller); `name` is used in messages.
+  // Throws kDataLoss for a name given twice.
   TensorSource(std::string name, std::vector<TensorView> tensors);
 
   // Finds and opens the weights in the folder of a component: the first that exists of

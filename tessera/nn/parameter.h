@@ -70,7 +70,7 @@ class ParameterStore {
   ParameterStore& operator=(const ParameterStore&) = delete;
 
   Scope root() { return Scope(*this, ""); }
-  // Throws one error that lists what is missing, unexpected and misshapen, with counts.
+  // Throws one kDataLoss error that lists what is missing, unexpected and misshapen, with counts.
   void finish() const;
   // Uploads every weight as `dtype`. Anything on a device before is dropped.
   void place(Context& context, const graph::MeshPtr& mesh, DType dtype);

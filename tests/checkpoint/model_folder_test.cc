@@ -179,12 +179,22 @@ TEST_F(ModelFolders, HubIdsAreFoundInTheCache) {
 }
 
 TEST_F(ModelFolders, TheCacheIsWhereHuggingfaceHubPutsIt) {
+  ::setenv("HOME", folder_.c_str(), 1);
   ::setenv("XDG_CACHE_HOME", "/x", 1);
   EXPECT_EQ(hub_cache_folder(), "/x/huggingface/hub");
   ::setenv("HF_HOME", "/h", 1);
   EXPECT_EQ(hub_cache_folder(), "/h/hub");
   ::setenv("HF_HUB_CACHE", "/c", 1);
   EXPECT_EQ(hub_cache_folder(), "/c");
+  ::setenv("HF_HUB_CACHE", "~/c", 1);
+  EXPECT_EQ(hub_cache_folder(), folder_ / "c");
+  ::setenv("HF_HUB_CACHE", "~", 1);
+  EXPECT_EQ(hub_cache_folder(), folder_);
+  ::setenv("HF_HUB_CACHE", "~c", 1);  // another user's name, or just a name
+  EXPECT_EQ(hub_cache_folder(), "~c");
+  ::unsetenv("HF_HUB_CACHE");
+  ::setenv("HF_HOME", "~/h", 1);
+  EXPECT_EQ(hub_cache_folder(), folder_ / "h/hub");
   for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) ::unsetenv(name);
   EXPECT_TRUE(hub_cache_folder().string().ends_with("/.cache/huggingface/hub"));
 }

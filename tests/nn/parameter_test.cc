@@ -27,6 +27,7 @@ TEST(Parameters, MissingUnexpectedAndMisshapenAreOneError) {
     store.finish();
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kDataLoss);
     EXPECT_EQ(std::string(e.what()),
               "folder: the tensors do not fit the config; 1 missing: a.bias; 12 unexpected: extra0, extra1, "
               "extra10, extra11, "
