@@ -18,6 +18,7 @@
 #include "tessera/cli/output_names.h"
 #include "tessera/cli/shared.h"
 #include "tessera/image/png.h"
+#include "tessera/pipelines/arguments.h"
 #include "tessera/pipelines/text_to_image.h"
 #include "tessera/text/unicode.h"
 
@@ -167,7 +168,7 @@ pipelines::Result call(const pipelines::TextToImage& pipeline, const pipelines::
   try {
     return pipeline.generate(arguments, hooks);
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::kInvalidArgument) throw UsageError(e.what());
+    if (e.code() == ErrorCode::kInvalidArgument) throw UsageError(about_option(e.what()));
     throw;
   }
 }
@@ -185,6 +186,10 @@ void generate(const GenerateRequest& request) {
   MemorySampler memory;
   check_outputs(request);
   checkpoint::ModelFolder folder = open_model(request.model);
+  if (auto lacking = pipelines::lacking_argument(folder.pipeline_class(), request.arguments)) {
+    throw UsageError(
+        fmt::format("{} is no option of the checkpoint's {}", option_for(*lacking), folder.pipeline_class()));
+  }
 
   Context context;
   pipelines::Trace trace;

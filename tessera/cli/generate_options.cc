@@ -160,6 +160,42 @@ pipelines::Arguments arguments_of(const CommandLine& line) {
 
 }  // namespace
 
+std::string option_for(std::string_view argument) {
+  if (argument == "num_inference_steps") return "--steps";
+  if (argument == "num_images_per_prompt") return "--images-per-prompt";
+  if (argument == "seeds") return "--seed";
+  std::string out = fmt::format("--{}", argument);
+  std::ranges::replace(out, '_', '-');
+  return out;
+}
+
+std::string about_option(std::string_view message) {
+  constexpr std::string_view kArguments[] = {"prompt",
+                                             "prompt_2",
+                                             "prompt_3",
+                                             "negative_prompt",
+                                             "negative_prompt_2",
+                                             "sigmas",
+                                             "guidance_scale",
+                                             "true_cfg_scale",
+                                             "num_inference_steps",
+                                             "negative_prompt_3",
+                                             "seeds",
+                                             "height",
+                                             "width",
+                                             "max_sequence_length",
+                                             "num_images_per_prompt",
+                                             "clip_skip",
+                                             "skip_guidance_layers",
+                                             "skip_layer_guidance_scale",
+                                             "skip_layer_guidance_start",
+                                             "skip_layer_guidance_stop",
+                                             "text_encoder_out_layers"};
+  std::string_view first = message.substr(0, message.find_first_of(" :"));
+  if (std::ranges::find(kArguments, first) == std::end(kArguments)) return std::string(message);
+  return option_for(first) + std::string(message.substr(first.size()));
+}
+
 std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& arguments) {
   CommandLine line("tessera generate", "Draws pictures from a prompt.", kExamples);
   declare(line);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/pipelines/text_to_image.h"
@@ -25,5 +26,10 @@ struct GenerateRequest {
 // Nothing if help was asked for and printed. Throws UsageError for whatever can be known to be wrong without
 // looking at the checkpoint.
 std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& arguments);
+
+// The option for an argument of a pipeline: "prompt_3" -> "--prompt-3".
+std::string option_for(std::string_view argument);
+// A pipeline's message about an argument, which begins with its name, as a message about the option.
+std::string about_option(std::string_view message);
 
 }  // namespace tessera::cli

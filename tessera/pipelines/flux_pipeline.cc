@@ -15,6 +15,7 @@
 #include "tessera/models/flux_transformer.h"
 #include "tessera/models/t5_encoder.h"
 #include "tessera/ops/ops.h"
+#include "tessera/pipelines/arguments.h"
 #include "tessera/pipelines/batch.h"
 #include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/loading.h"
@@ -133,16 +134,7 @@ std::int64_t FluxPipeline::weight_bytes() const {
 }
 
 CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
-  constexpr std::string_view kName = "FluxPipeline";
-  refuse_argument(a.prompt_3.has_value(), "prompt_3", kName);
-  refuse_argument(a.negative_prompt_3.has_value(), "negative_prompt_3", kName);
-  refuse_argument(a.clip_skip.has_value(), "clip_skip", kName);
-  refuse_argument(a.skip_guidance_layers.has_value(), "skip_guidance_layers", kName);
-  refuse_argument(a.skip_layer_guidance_scale.has_value(), "skip_layer_guidance_scale", kName);
-  refuse_argument(a.skip_layer_guidance_start.has_value(), "skip_layer_guidance_start", kName);
-  refuse_argument(a.skip_layer_guidance_stop.has_value(), "skip_layer_guidance_stop", kName);
-  refuse_argument(a.text_encoder_out_layers.has_value(), "text_encoder_out_layers", kName);
-
+  refuse_lacking_arguments("FluxPipeline", a);
   if (a.prompt.empty()) invalid_argument("prompt: none was given");
   CallPlan p;
   p.prompts = a.prompt.size();
