@@ -1,6 +1,7 @@
 #include "tessera/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "tessera/base/error.h"
 
@@ -17,6 +19,8 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kTemporaryPrefix = ".tessera-", kTemporarySuffix = ".tmp";
 
 std::string reason(int error) { return std::system_category().message(error); }
 
@@ -114,7 +118,7 @@ AtomicFile::AtomicFile(const fs::path& path) : shown_(path), target_(path) {
   if (exists && S_ISDIR(info.st_mode)) {
     fail(ErrorCode::kUnavailable, "{}: cannot be written: it is a folder", shown_.string());
   }
-  if (exists && ::access(target_.c_str(), W_OK) != 0) fail_to_write(shown_, errno);
+  if (exists && ::access(target_.c_str(), W_OK) != 0 && errno != ENOENT) fail_to_write(shown_, errno);
   if (exists && !S_ISREG(info.st_mode)) {
     descriptor_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail_to_write(shown_, errno);
@@ -122,12 +126,17 @@ AtomicFile::AtomicFile(const fs::path& path) : shown_(path), target_(path) {
   }
   static std::atomic<unsigned> counter{0};
   for (int attempt = 0; attempt < 100; ++attempt) {
-    temporary_ = target_.parent_path() / fmt::format(".tessera-{}-{}.tmp", ::getpid(), counter++);
+    temporary_ = target_.parent_path() /
+                 fmt::format("{}{}-{}{}", kTemporaryPrefix, ::getpid(), counter++, kTemporarySuffix);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ >= 0) break;
-    if (errno != EEXIST) fail_to_write(shown_, errno);
+    if (descriptor_ < 0 && errno != EEXIST) fail_to_write(shown_, errno);
+    if (descriptor_ < 0) continue;
+    // Tells remove_abandoned_temporaries that somebody is at work, unless it came first.
+    bool taken = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!taken && ::fstat(descriptor_, &info) == 0 && info.st_nlink > 0) return;
+    close_and_remove();
   }
-  if (descriptor_ < 0) fail_to_write(shown_, EEXIST);
+  fail_to_write(shown_, EEXIST);
 }
 
 AtomicFile::~AtomicFile() { close_and_remove(); }
@@ -149,21 +158,39 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(Durability durability) {
   check_internal(descriptor_ >= 0, "a file is committed twice");
   // A pipe or device knows no fsync and says EINVAL.
-  if (::fsync(descriptor_) != 0 && !temporary_.empty()) {
+  if (durability == Durability::kDurable && ::fsync(descriptor_) != 0 && !temporary_.empty()) {
     int error = errno;
     close_and_remove();
     fail_to_write(shown_, error);
   }
-  int descriptor = descriptor_;
-  descriptor_ = -1;
-  int error = ::close(descriptor) == 0 ? 0 : errno;
-  if (error == 0 && !temporary_.empty() && ::rename(temporary_.c_str(), target_.c_str()) != 0) error = errno;
-  if (error == 0) return;
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  fail_to_write(shown_, error);
+  // The lock must hold until the file has its name. What could still go wrong in close() has been seen by
+  // fsync.
+  int error = 0;
+  if (!temporary_.empty() && ::rename(temporary_.c_str(), target_.c_str()) != 0) error = errno;
+  if (error != 0) {
+    close_and_remove();
+    fail_to_write(shown_, error);
+  }
+  error = ::close(std::exchange(descriptor_, -1)) == 0 ? 0 : errno;
+  if (error != 0 && temporary_.empty()) fail_to_write(shown_, error);
+}
+
+std::size_t remove_abandoned_temporaries(const fs::path& folder) {
+  std::size_t removed = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with(kTemporaryPrefix) || !name.ends_with(kTemporarySuffix)) continue;
+    Descriptor descriptor(::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+    struct stat info {};
+    if (descriptor.get() < 0 || ::fstat(descriptor.get(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (::unlink(it->path().c_str()) == 0) ++removed;
+  }
+  return removed;
 }
 
 }  // namespace tessera

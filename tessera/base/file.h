@@ -49,8 +49,11 @@ class AtomicFile {
 
   // Appends. Throws kUnavailable, with the system's reason (a full disk), if that fails.
   void write(std::span<const std::byte> bytes);
-  // Makes the file durable and puts it into place. Throws kUnavailable; nothing is left behind then.
-  void commit();
+  // Whether a file is on the disk for good when commit() returns. One that is not may be found short or empty
+  // after a crash of the machine: only for files that carry a checksum and can be made again.
+  enum class Durability { kDurable, kFast };
+  // Puts the file into place. Throws kUnavailable; nothing is left behind then.
+  void commit(Durability durability = Durability::kDurable);
 
  private:
   void close_and_remove() noexcept;
@@ -60,5 +63,9 @@ class AtomicFile {
   std::filesystem::path temporary_;  // empty when the target is written directly
   int descriptor_ = -1;
 };
+
+// Removes the temporary files in `folder` that an AtomicFile of a killed process left behind; those that
+// somebody still writes stay. Returns how many were removed. What cannot be read or removed is passed over.
+std::size_t remove_abandoned_temporaries(const std::filesystem::path& folder);
 
 }  // namespace tessera

@@ -4,6 +4,10 @@
 
 namespace tessera::kernels {
 
+// Part of the key of the programs kept on disk. Raise it when a program that was compiled before would
+// compute something else although its text is the same: a change in code that the text only calls by name.
+inline constexpr int kKernelSetVersion = 1;
+
 // How every operation is lowered, on every platform.
 const graph::LoweringTable& lowerings();
 

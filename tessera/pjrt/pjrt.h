@@ -35,6 +35,7 @@ struct Traits {
   bool concurrent_collectives = false;  // several programs with collectives may be in flight on one client
   bool memory_stats = false;            // devices report bytes in use and their limit
   bool donation = true;                 // an operand's memory may become the result's
+  bool host_code = false;               // compiled programs hold code for this machine's processor
 };
 
 struct Version {

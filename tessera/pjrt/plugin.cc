@@ -32,6 +32,7 @@ const PJRT_Api* open_library(const std::filesystem::path& path) {
 Traits traits_of(const std::string& platform) {
   Traits traits;
   traits.zero_copy = platform == "cpu";
+  traits.host_code = platform == "cpu";
   traits.concurrent_collectives = platform == "tpu" || platform == "cuda";
   return traits;
 }

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tessera/pjrt/pjrt.h"
+
+namespace tessera {
+
+// Everything besides its text and compile options that a program compiled by this client depends on, a line
+// each: platform, device kind and count, plugin (version, build), the plugins' flags in the environment, this
+// project's kernels, and, where programs hold code for this machine's processor, its features and the number
+// of threads.
+std::string environment_key(const pjrt::Client& client);
+
+// The build id (hexadecimal) that a linker left in an ELF file; nullopt if there is none.
+std::optional<std::string> elf_build_id(const std::filesystem::path& path);
+
+}  // namespace tessera
