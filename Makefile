@@ -5,7 +5,7 @@ TEST_ARGS ?=
 CTEST = ctest --output-on-failure -j$(TEST_JOBS) $(TEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build all-release all-debug all-asan all-tsan test test-debug test-asan test-tsan lint format clean
+.PHONY: help setup setup-tpu demo build all-release all-debug all-asan all-tsan test test-debug test-asan test-tsan lint format clean
 .PRECIOUS: build/%/build.ninja
 
 help:  ## this list
@@ -14,6 +14,9 @@ help:  ## this list
 
 setup:  ## install missing packages; unpack the plugin and the header into third_party/
 	@scripts/setup.sh
+
+setup-tpu: setup  ## unpack libtpu too, for the tests and for `tessera plan`; do without it where it cannot be had
+	@scripts/setup.sh --tpu
 
 # Ninja runs CMake again by itself when a CMake file or the list of sources changes.
 build/%/build.ninja: | setup
@@ -29,16 +32,16 @@ build: build/release/build.ninja  ## the program: build/release/tessera
 all-release all-debug all-asan all-tsan: all-%: build/%/build.ninja
 	@cmake --build build/$* -j $(JOBS)
 
-test: all-release  ## build everything and run all tests
+test: all-release setup-tpu  ## build everything and run all tests
 	$(CTEST) --test-dir build/release
 
-test-debug: all-debug  ## the same without optimisation, with assertions
+test-debug: all-debug setup-tpu  ## the same without optimisation, with assertions
 	$(CTEST) --test-dir build/debug
 
-test-asan: all-asan  ## the same with the address and undefined-behaviour sanitizers
+test-asan: all-asan setup-tpu  ## the same with the address and undefined-behaviour sanitizers
 	$(CTEST) --test-dir build/asan
 
-test-tsan: all-tsan  ## the same with the thread sanitizer
+test-tsan: all-tsan setup-tpu  ## the same with the thread sanitizer
 	$(CTEST) --test-dir build/tsan
 
 lint: build/release/build.ninja  ## clang-format, and clang-tidy on all files or on FILES="a.cc b.cc"

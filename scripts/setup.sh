@@ -2,16 +2,17 @@
 # Installs what a build of Tessera needs: missing Debian packages, and the PJRT CPU plugin and header in third_party/.
 # A second run finds everything in place, needs no network and takes a fraction of a second.
 #
-# usage: scripts/setup.sh [--lint] [--prefix DIR] [--no-packages]
+# usage: scripts/setup.sh [--lint] [--tpu] [--prefix DIR] [--no-packages]
 #   --lint          also install what `make lint` needs
+#   --tpu           also unpack libtpu (137 MB to fetch, 467 MB on disk), the compiler for TPUs; where it cannot be had,
+#                   a warning says why, and the tests that need it are skipped
 #   --prefix DIR    unpack into DIR instead of third_party/
 #   --no-packages   leave the system's packages alone
-# TESSERA_WHEEL_DIR: a folder with the wheels of scripts/wheels.txt, for a machine without a network.
+# TESSERA_WHEEL_DIR: a folder with the wheels of scripts/wheels*.txt, for a machine without a network.
 set -eu
 
 layout=1  # raise it when what is unpacked changes
 root=$(cd "$(dirname "$0")/.." && pwd)
-wheels="$root/scripts/wheels.txt"
 prefix="$root/third_party"
 build_packages="g++ cmake ninja-build pkg-config ccache nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev
   libpng-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev"
@@ -19,6 +20,7 @@ lint_packages="clang-format clang-tidy"
 modules="nlohmann_json CLI11 fmt spdlog libpng libpcre2-8 libutf8proc libxxhash gtest gmock"
 
 lint=no
+tpu=no
 manage_packages=yes
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -78,6 +80,26 @@ check_tools() {
   [ -z "$missing" ] || die "this is no Debian; install these, with their development files, then try again:$missing"
 }
 
+# Which wheels are meant from here on: pip's options for them, their size, what they hold, and the files that matter.
+use_base_wheels() {
+  wheels="$root/scripts/wheels.txt"
+  stamp_file="$prefix/stamp"
+  pip_options=
+  size="125 MB"
+  what="the CPU plugin and the PJRT header"
+  files="plugins/pjrt_c_api_cpu_plugin.so include/pjrt_c_api.h"
+}
+
+use_tpu_wheels() {
+  wheels="$root/scripts/wheels-tpu.txt"
+  stamp_file="$prefix/stamp-tpu"
+  # There is a wheel for each version of Python, with the same library in each.
+  pip_options="--python-version 3.11 --implementation cp --abi cp311 --platform manylinux_2_31_x86_64 --retries 1"
+  size="137 MB"
+  what="libtpu"
+  files="plugins/libtpu.so"
+}
+
 # The stamp says which wheels the files came from and how they were laid out.
 stamp() {
   echo "layout $layout"
@@ -85,8 +107,10 @@ stamp() {
 }
 
 is_unpacked() {
-  [ -s "$prefix/plugins/pjrt_c_api_cpu_plugin.so" ] && [ -s "$prefix/include/pjrt_c_api.h" ] &&
-    [ -f "$prefix/stamp" ] && stamp | cmp -s - "$prefix/stamp"
+  for file in $files; do
+    [ -s "$prefix/$file" ] || return 1
+  done
+  [ -f "$stamp_file" ] && stamp | cmp -s - "$stamp_file"
 }
 
 # "name version sha256" of the wheels, one a line.
@@ -103,9 +127,10 @@ wheel_file() {
 download() {
   names=$(pinned | sed 's/ /==/; s/ .*//' | tr '\n' ' ')
   offline="on a machine without a network put the wheels in a folder and set TESSERA_WHEEL_DIR"
-  say "downloading ${names}(about 125 MB)"
+  say "downloading ${names}(about $size)"
+  # shellcheck disable=SC2086
   if ! "$python" -m pip download --no-deps --require-hashes --only-binary=:all: --disable-pip-version-check -q \
-      -r "$wheels" -d "$1" </dev/null >"$1/log" 2>&1; then
+      $pip_options -r "$wheels" -d "$1" </dev/null >"$1/log" 2>&1; then
     # Without a connection pip's last word is that there is no such version; the cause is in its first warning.
     reason=$(grep -E 'connection broken by|^ *ERROR' "$1/log" | head -n 1 | sed "s/.*broken by '//; s/^ *ERROR: *//" || true)
     die "pip could not download ${names}(${reason:-no reason given}); $offline"
@@ -124,7 +149,7 @@ PYTHON
 }
 
 fetch_wheels() {
-  [ "$(uname -sm)" = "Linux x86_64" ] || die "the pinned CPU plugin is for Linux on x86-64; this is $(uname -sm)"
+  [ "$(uname -sm)" = "Linux x86_64" ] || die "the pinned wheels are for Linux on x86-64; this is $(uname -sm)"
   python=python3
   [ -n "${TESSERA_WHEEL_DIR:-}" ] && module=zipfile || module=pip
   if ! python3 -c "import $module" >/dev/null 2>&1; then
@@ -146,7 +171,7 @@ fetch_wheels() {
     file=$(wheel_file "$name" "$version" "$from")
     [ -n "$file" ] || die "no wheel $name $version in $from${TESSERA_WHEEL_DIR:+ (TESSERA_WHEEL_DIR)}"
     found=$(sha256sum "$file" | cut -d ' ' -f 1)
-    [ "$found" = "$hash" ] || die "$file has sha256 $found; scripts/wheels.txt asks for $hash: remove it and try again"
+    [ "$found" = "$hash" ] || die "$file has sha256 $found; scripts/${wheels##*/} asks for $hash: remove it and try again"
     case $name in
       lammps-jax-pjrt-cpu)
         unpack "$file" lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so "$prefix/plugins/pjrt_c_api_cpu_plugin.so"
@@ -160,24 +185,31 @@ fetch_wheels() {
         mkdir -p "$prefix/licenses/$name"
         sed '/^=*\*\/$/q' "$prefix/include/pjrt_c_api.h" >"$prefix/licenses/$name/NOTICE"
         ;;
-      *) die "scripts/wheels.txt names $name, and scripts/setup.sh does not know what to take from it" ;;
+      libtpu)
+        unpack "$file" libtpu/libtpu.so "$prefix/plugins/libtpu.so"
+        for text in LICENSE THIRD_PARTY_NOTICES.txt; do
+          unpack "$file" "libtpu/$text" "$prefix/licenses/$name/$text"
+        done
+        ;;
+      *) die "scripts/${wheels##*/} names $name, and scripts/setup.sh does not know what to take from it" ;;
     esac
   done <"$work/pinned"
   stamp >"$work/stamp"
-  mv -f "$work/stamp" "$prefix/stamp"
-  say "unpacked the CPU plugin and the PJRT header into $prefix"
+  mv -f "$work/stamp" "$stamp_file"
+  say "unpacked $what into $prefix"
 }
 
 while [ $# -gt 0 ]; do
   case $1 in
     --lint) lint=yes ;;
+    --tpu) tpu=yes ;;
     --no-packages) manage_packages=no ;;
     --prefix)
       [ $# -ge 2 ] || die "--prefix wants a folder"
       prefix=$2
       shift
       ;;
-    *) die "unknown argument $1 (known: --lint, --prefix DIR, --no-packages)" ;;
+    *) die "unknown argument $1 (known: --lint, --tpu, --prefix DIR, --no-packages)" ;;
   esac
   shift
 done
@@ -188,4 +220,9 @@ if command -v apt-get >/dev/null 2>&1; then
 else
   check_tools
 fi
+use_base_wheels
 is_unpacked || fetch_wheels
+if [ "$tpu" = yes ]; then
+  use_tpu_wheels
+  is_unpacked || (fetch_wheels) || say "going on without libtpu: the tests that need it are skipped"
+fi
