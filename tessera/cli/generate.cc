@@ -32,6 +32,15 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Where the work is done, and in what.
+struct Where {
+  DeviceName device;
+  DType dtype;
+  Where(const GenerateRequest& request, Context& context)
+      : device(request.device ? *request.device : context.first_accelerator().value_or(DeviceName{})),
+        dtype(request.dtype.value_or(device.name == "cpu" ? DType::kF32 : DType::kBF16)) {}
+};
+
 std::string device_text(const DeviceName& device) { return fmt::format("{}:{}", device.name, device.index); }
 
 // Shows on a terminal how far the run is, and stops it where the user asked for that.
@@ -92,7 +101,7 @@ const std::string& text_for(const std::vector<std::string>& texts, std::size_t i
   return texts.size() == 1 ? texts[0] : texts.at(i);
 }
 
-image::TextChunks metadata(const GenerateRequest& request, const std::string& model,
+image::TextChunks metadata(const GenerateRequest& request, const Where& where, const std::string& model,
                            std::string_view pipeline, const pipelines::Result& result, std::size_t image) {
   const pipelines::Arguments& a = request.arguments;
   std::size_t prompt = image / static_cast<std::size_t>(a.num_images_per_prompt);
@@ -116,8 +125,8 @@ image::TextChunks metadata(const GenerateRequest& request, const std::string& mo
   text.emplace_back("height", fmt::format("{}", result.height));
   text.emplace_back("width", fmt::format("{}", result.width));
   text.insert(text.end(), result.settings.begin(), result.settings.end());
-  text.emplace_back("dtype", dtype_name(request.load.dtype));
-  text.emplace_back("device", device_text(request.load.device));
+  text.emplace_back("dtype", dtype_name(where.dtype));
+  text.emplace_back("device", device_text(where.device));
   return text;
 }
 
@@ -128,8 +137,14 @@ void write_trace(const fs::path& folder, const pipelines::Trace& trace) {
   trace.write(folder / "trace.safetensors");
 }
 
-Json report(const GenerateRequest& request, const checkpoint::ModelFolder& folder, Context& context,
-            const pipelines::TextToImage& pipeline, const pipelines::Result& result,
+std::string_view mode_text(const GenerateRequest& request) {
+  if (request.compile == Compile::kComponents) return "compile";
+  if (request.compile == Compile::kRepeatedBlocks) return "compile-blocks";
+  return execution_mode_name(request.mode.value_or(ExecutionMode::kEager));
+}
+
+Json report(const GenerateRequest& request, const Where& where, const checkpoint::ModelFolder& folder,
+            Context& context, const pipelines::TextToImage& pipeline, const pipelines::Result& result,
             const std::map<std::string, double>& seconds, std::int64_t rss_anon_peak) {
   Statistics statistics = context.statistics();
   Json out;
@@ -139,8 +154,10 @@ Json report(const GenerateRequest& request, const checkpoint::ModelFolder& folde
   out["height"] = result.height;
   out["width"] = result.width;
   out["num_inference_steps"] = result.num_inference_steps;
-  out["dtype"] = dtype_name(request.load.dtype);
-  out["device"] = device_text(request.load.device);
+  out["dtype"] = dtype_name(where.dtype);
+  out["device"] = device_text(where.device);
+  out["mode"] = mode_text(request);
+  out["offload"] = request.offload ? "model" : "none";
   out["seconds"] = seconds;
   auto denoise = result.seconds.find("denoise");
   out["seconds_per_step"] = denoise == result.seconds.end() || result.num_inference_steps == 0
@@ -154,8 +171,8 @@ Json report(const GenerateRequest& request, const checkpoint::ModelFolder& folde
   out["host_transfers_in_loop"] = result.host_transfers_in_loop;
   out["operations"] = statistics.operations;
   out["weight_bytes"] = pipeline.weight_bytes();
-  std::int64_t peak = context.memory(*context.mesh(request.load.device)).peak();
-  out["peak_bytes"] = Json{{device_text(request.load.device), peak}};
+  std::int64_t peak = context.memory(*context.mesh(where.device)).peak();
+  out["peak_bytes"] = Json{{device_text(where.device), peak}};
   out["rss_anon_peak_bytes"] = rss_anon_peak;
   out["files"] = Json::array();
   for (const fs::path& file : request.files) out["files"].push_back(file.string());
@@ -181,6 +198,21 @@ std::string closing_line(const GenerateRequest& request, const pipelines::Result
   return fmt::format("wrote {} ({} x {}) in {:.1f} s", names, result.width, result.height, seconds);
 }
 
+// Moves the models where they are to be and compiles what is to be compiled.
+void prepare(const GenerateRequest& request, const Where& where, pipelines::TextToImage& pipeline) {
+  if (request.offload) {
+    pipeline.enable_model_cpu_offload(where.device);
+  } else {
+    pipeline.to(where.device);
+  }
+  if (request.compile == Compile::kComponents) {
+    for (pipelines::Component* component : pipeline.components())
+      component->module->compile({.fullgraph = true});
+  } else if (request.compile == Compile::kRepeatedBlocks) {
+    pipeline.module("transformer").compile_repeated_blocks({.fullgraph = true});
+  }
+}
+
 void generate(const GenerateRequest& request) {
   double start = now();
   MemorySampler memory;
@@ -191,12 +223,16 @@ void generate(const GenerateRequest& request) {
         fmt::format("{} is no option of the checkpoint's {}", option_for(*lacking), folder.pipeline_class()));
   }
 
-  Context context;
+  Context::Options options;
+  options.mode = request.mode;
+  Context context(options);
+  Where where(request, context);
   pipelines::Trace trace;
   Watch watch(request);
   pipelines::Hooks hooks = watch.hooks(request.dump ? &trace : nullptr);
   std::unique_ptr<pipelines::TextToImage> pipeline =
-      pipelines::load_pipeline(folder, context, request.load, hooks);
+      pipelines::load_pipeline(folder, context, {.dtype = where.dtype}, hooks);
+  prepare(request, where, *pipeline);
   double loaded = now();
   pipelines::Result result = call(*pipeline, request.arguments, hooks);
   check_internal(result.images.size() == request.images(), "the pipeline gave another number of pictures");
@@ -208,7 +244,7 @@ void generate(const GenerateRequest& request) {
   std::string model = model_name(request, folder);
   for (std::size_t i = 0; i < request.images(); ++i) {
     image::write_png(request.files[i], result.images[i],
-                     metadata(request, model, pipeline->class_name(), result, i));
+                     metadata(request, where, model, pipeline->class_name(), result, i));
   }
   double end = now();
   std::map<std::string, double> seconds = result.seconds;
@@ -216,7 +252,7 @@ void generate(const GenerateRequest& request) {
   seconds["write"] = end - drawn;
   seconds["total"] = end - start;
   if (request.json) {
-    print_json(report(request, folder, context, *pipeline, result, seconds, memory.peak_bytes()));
+    print_json(report(request, where, folder, context, *pipeline, result, seconds, memory.peak_bytes()));
   }
   console::note(closing_line(request, result, end - start));
 }

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "tessera/base/env.h"
 #include "tessera/base/error.h"
 #include "tessera/base/quote.h"
 #include "tessera/cli/command_line.h"
@@ -55,10 +54,12 @@ void declare(CommandLine& line) {
   line.option("--skip-layer-guidance-start", "X", "part of the steps at which it starts");
   line.option("--skip-layer-guidance-stop", "X", "part of the steps at which it stops");
   line.option("--text-encoder-out-layers", "A,B,C", "layers of the text encoder to read");
-  line.option("--device", "NAME", "cpu, tpu or cuda, as in tpu:1 (default: cpu)");
+  line.option("--device", "NAME",
+              "cpu, tpu or cuda, as in tpu:1 (default: an accelerator if there is one, else cpu)");
   line.option("--dtype", "TYPE", "f32 or bf16 (default: f32 on cpu, else bf16)");
-  line.option("--mode", "MODE", "how operations become programs: eager");
-  line.option("--offload", "WHAT", "what to keep off the device while it is idle: none");
+  line.option("--mode", "MODE",
+              "how operations become programs: eager, eager-blocking, fused, compile, compile-blocks");
+  line.option("--offload", "WHAT", "what to keep off the device while it is idle: none, model");
   line.option("--tensor-parallel", "N", "devices to split the model over: 1");
   line.option("--dump", "DIR", "write the tensors of the run to DIR/trace.safetensors");
   line.flag("--json", "print one JSON object about the run on standard output");
@@ -66,39 +67,18 @@ void declare(CommandLine& line) {
 
 // Features that come later: named, so that a command line written for them says what is the matter.
 void refuse_what_is_not_there(const CommandLine& line) {
-  auto refuse = [&](const char* name, const std::string& available, const std::vector<std::string>& later) {
-    std::vector<std::string> known{available};
-    known.insert(known.end(), later.begin(), later.end());
-    std::optional<std::string> value = line.choice(name, known);
-    if (value && *value != available) {
-      throw UsageError(
-          fmt::format("--{} {} is not available in this version; available: {}", name, *value, available));
-    }
-  };
-  refuse("mode", "eager", {"eager-blocking", "fused", "compile", "compile-blocks"});
-  // The environment can ask for a mode too; an option wins over it.
-  if (!line.given("mode")) {
-    for (auto [variable, harmless] :
-         {std::pair{"TESSERA_EAGER_MODE", "defer_never"}, std::pair{"TPU_LAUNCH_BLOCKING", "0"},
-          std::pair{"TORCH_TPU_DEFER_AND_FUSE", "0"}}) {
-      std::optional<std::string> value = env(variable);
-      if (value && *value != harmless) {
-        throw UsageError(fmt::format("{}={}: this mode is not available in this version; available: eager",
-                                     variable, quote(*value)));
-      }
-    }
+  if (line.choice("offload", {"none", "model", "group"}) == "group") {
+    throw UsageError("--offload group is not available in this version; available: none, model");
   }
-  refuse("offload", "none", {"model", "group"});
   if (auto n = line.small_integer("tensor-parallel", 1, 4096); n && *n != 1) {
     throw UsageError(fmt::format("--tensor-parallel {} is not available in this version; available: 1", *n));
   }
 }
 
-pipelines::LoadOptions load_options(const CommandLine& line) {
-  pipelines::LoadOptions out;
+void read_device(const CommandLine& line, GenerateRequest& request) {
   if (auto device = line.text("device")) {
     try {
-      out.device = DeviceName::parse(*device);
+      request.device = DeviceName::parse(*device);
     } catch (const Error& e) {
       throw UsageError(fmt::format("--device: {}", e.what()));
     }
@@ -108,9 +88,25 @@ pipelines::LoadOptions load_options(const CommandLine& line) {
     throw UsageError(
         "--dtype f16 is not available: files in f16 are read and converted, but computing is in bf16 or f32");
   }
-  bool bf16 = dtype ? *dtype == "bf16" : out.device.name != "cpu";
-  out.dtype = bf16 ? DType::kBF16 : DType::kF32;
-  return out;
+  if (dtype) request.dtype = *dtype == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+void read_mode(const CommandLine& line, GenerateRequest& request) {
+  request.offload = line.text("offload") == "model";
+  std::optional<std::string> mode =
+      line.choice("mode", {"eager", "eager-blocking", "fused", "compile", "compile-blocks"});
+  if (mode == "eager") request.mode = ExecutionMode::kEager;
+  if (mode == "eager-blocking") request.mode = ExecutionMode::kEagerBlocking;
+  if (mode == "fused") request.mode = ExecutionMode::kFused;
+  if (mode == "compile") request.compile = Compile::kComponents;
+  if (mode == "compile-blocks") request.compile = Compile::kRepeatedBlocks;
+  // An option wins over the environment, and what is wrong there is said before work begins.
+  if (request.mode) return;
+  try {
+    request.mode = execution_mode_from_environment();
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
 }
 
 void check_texts(const CommandLine& line) {
@@ -207,7 +203,8 @@ std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& ar
 
   GenerateRequest request;
   request.model = line.text("MODEL");
-  request.load = load_options(line);
+  read_device(line, request);
+  read_mode(line, request);
   request.arguments = arguments_of(line);
   request.json = line.given("json");
   if (auto dump = line.text("dump")) {

@@ -28,14 +28,21 @@ std::string to_string(const TensorType& type);
 class Node;
 using NodePtr = std::shared_ptr<Node>;
 
+// What is known of who holds the nodes that are evaluated.
+enum class Liveness {
+  kUnknown,
+  kOutputsOnly,  // of the nodes that the program computes, only its outputs are held outside the graph
+};
+
 // Turns pending nodes into values. The runtime's Context is the one implementation.
 class Evaluator {
  public:
   virtual ~Evaluator() = default;
   // A node has just been made; the execution mode decides whether a program is cut now.
   virtual void recorded(const NodePtr& node) = 0;
-  // Materialises (or fails) the given nodes.
-  virtual void evaluate(std::span<const NodePtr> nodes) = 0;
+  // Materialises (or fails) the given pending nodes, which share a mesh. With kOutputsOnly, the memory of
+  // operands that nobody else holds may become the results'.
+  virtual void evaluate(std::span<const NodePtr> nodes, Liveness liveness = Liveness::kUnknown) = 0;
   // The dense bytes of a node's first replica; evaluates it and waits.
   virtual std::vector<std::byte> read(const NodePtr& node) = 0;
 };

@@ -3,6 +3,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
@@ -13,6 +15,7 @@ namespace {
 // Collects the bytes that a fingerprint hashes.
 class Hasher {
  public:
+  Hasher() { bytes_.reserve(512); }
   void add(std::int64_t v) { bytes_.append(reinterpret_cast<const char*>(&v), sizeof v); }
   void add(std::string_view s) {
     add(static_cast<std::int64_t>(s.size()));
@@ -74,7 +77,7 @@ class Cutter {
         stack_.push_back({node->operands()[next], 0});
       } else {
         numbers_[node.get()] = static_cast<std::int64_t>(program_.steps.size());
-        program_.steps.push_back(node.get());
+        program_.steps.push_back(node);
         stack_.pop_back();
       }
     }
@@ -84,7 +87,44 @@ class Cutter {
  private:
   Program& program_;
   std::vector<std::pair<NodePtr, std::size_t>> stack_;
-  std::unordered_map<const Node*, std::int64_t> numbers_;  // steps count up from 0, arguments down from -1
+  std::unordered_map<const Node*, std::int64_t> numbers_;
+};
+
+// Collects what the outputs need into `program` and gives each node's number: steps count up from 0,
+// arguments down from -1.
+class Numbers {
+ public:
+  Numbers(Program& program, std::span<const NodePtr> outputs) : program_(program) {
+    if (outputs.size() == 1 && all_there(*outputs.front())) {
+      cut_one(outputs.front());
+      return;
+    }
+    cutter_.emplace(program);
+    for (const NodePtr& output : outputs) cutter_->visit(output);
+  }
+  std::int64_t operator()(const NodePtr& node) const {
+    if (cutter_) return cutter_->number(node.get());
+    if (node == program_.steps.front()) return 0;
+    return ~(std::ranges::find(program_.arguments, node) - program_.arguments.begin());
+  }
+
+ private:
+  static bool all_there(const Node& node) {
+    return std::ranges::none_of(
+        node.operands(), [](const NodePtr& operand) { return operand->state() == Node::State::kPending; });
+  }
+  // A single operation, as strict eager has them, needs no search.
+  void cut_one(const NodePtr& node) {
+    for (const NodePtr& operand : node->operands()) {
+      operand->buffers();  // throws what made it fail
+      if (std::ranges::find(program_.arguments, operand) == program_.arguments.end())
+        program_.arguments.push_back(operand);
+    }
+    program_.steps.push_back(node);
+  }
+
+  Program& program_;
+  std::optional<Cutter> cutter_;
 };
 
 }  // namespace
@@ -93,8 +133,7 @@ Program cut(std::span<const NodePtr> outputs) {
   Program program;
   program.outputs.assign(outputs.begin(), outputs.end());
   program.mesh = outputs.front()->mesh();
-  Cutter cutter(program);
-  for (const NodePtr& output : outputs) cutter.visit(output);
+  Numbers numbers(program, outputs);
 
   Hasher hasher;
   hasher.add(std::string_view(program.mesh->platform));
@@ -102,7 +141,7 @@ Program cut(std::span<const NodePtr> outputs) {
   hasher.add(static_cast<std::int64_t>(program.arguments.size()));
   for (const NodePtr& argument : program.arguments) hasher.add(argument->type());
   hasher.add(static_cast<std::int64_t>(program.steps.size()));
-  for (const Node* step : program.steps) {
+  for (const NodePtr& step : program.steps) {
     hasher.add(step->op()->name);
     hasher.add(static_cast<std::int64_t>(step->attributes().items().size()));
     for (const auto& [name, value] : step->attributes().items()) {
@@ -110,20 +149,22 @@ Program cut(std::span<const NodePtr> outputs) {
       hasher.add(value);
     }
     hasher.add(static_cast<std::int64_t>(step->operands().size()));
-    for (const NodePtr& operand : step->operands()) hasher.add(cutter.number(operand.get()));
+    for (const NodePtr& operand : step->operands()) hasher.add(numbers(operand));
     hasher.add(step->type());
   }
-  for (const NodePtr& output : outputs) hasher.add(cutter.number(output.get()));
+  for (const NodePtr& output : outputs) hasher.add(numbers(output));
   program.fingerprint = hasher.finish();
   return program;
 }
 
-std::string write_text(const Program& program, const LoweringTable& lowerings) {
+std::string write_text(const Program& program, const LoweringTable& lowerings, std::span<const int> aliases) {
   Writer writer;
   std::unordered_map<const Node*, Value> values;
-  for (const NodePtr& argument : program.arguments)
-    values[argument.get()] = writer.argument(argument->type());
-  for (const Node* step : program.steps) {
+  for (std::size_t i = 0; i < program.arguments.size(); ++i) {
+    const NodePtr& argument = program.arguments[i];
+    values[argument.get()] = writer.argument(argument->type(), aliases.empty() ? -1 : aliases[i]);
+  }
+  for (const NodePtr& step : program.steps) {
     std::vector<Value> operands;
     for (const NodePtr& operand : step->operands()) operands.push_back(values.at(operand.get()));
     Lowering lowering = lowerings.find(step->op()->name, program.mesh->platform);
@@ -131,7 +172,7 @@ std::string write_text(const Program& program, const LoweringTable& lowerings) {
     check_internal(value.type == step->type(), std::string(step->op()->name) + ": the lowering's type " +
                                                    to_string(value.type) + " is not the shape rule's " +
                                                    to_string(step->type()));
-    values[step] = std::move(value);
+    values[step.get()] = std::move(value);
   }
   std::vector<Value> results;
   for (const NodePtr& output : program.outputs) results.push_back(values.at(output.get()));

@@ -20,7 +20,7 @@ struct Fingerprint {
 // A piece of the pending graph, cut out to become one program: what it reads, computes and returns.
 struct Program {
   std::vector<NodePtr> arguments;  // materialised nodes, each once
-  std::vector<Node*> steps;        // pending nodes, operands before users
+  std::vector<NodePtr> steps;      // pending nodes, operands before users
   std::vector<NodePtr> outputs;
   MeshPtr mesh;
   Fingerprint fingerprint;
@@ -30,7 +30,9 @@ struct Program {
 // error of a failed operand.
 Program cut(std::span<const NodePtr> outputs);
 
-// The StableHLO text of a program.
-std::string write_text(const Program& program, const LoweringTable& lowerings);
+// The StableHLO text of a program. `aliases`, if not empty, has for each argument the output whose memory it
+// may become, or -1.
+std::string write_text(const Program& program, const LoweringTable& lowerings,
+                       std::span<const int> aliases = {});
 
 }  // namespace tessera::graph

@@ -56,7 +56,8 @@ void Writer::append(std::string_view text) {
 
 std::string Writer::fresh() { return fmt::format("%{}", next_++); }
 
-Value Writer::argument(const TensorType& type) {
+Value Writer::argument(const TensorType& type, int alias) {
+  aliases_.push_back(alias);
   arguments_.push_back({fmt::format("%arg{}", arguments_.size()), type});
   return arguments_.back();
 }
@@ -276,8 +277,10 @@ Value Writer::repeat(std::int64_t trips, const Value& initial,
 
 std::string Writer::module(std::span<const Value> results) const {
   std::string parameters, names;
-  for (const Value& a : arguments_) {
-    parameters += fmt::format("{}{}: {}", parameters.empty() ? "" : ", ", a.name, stablehlo_type(a.type));
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    parameters +=
+        fmt::format("{}{}: {}", i == 0 ? "" : ", ", arguments_[i].name, stablehlo_type(arguments_[i].type));
+    if (aliases_[i] >= 0) parameters += fmt::format(" {{tf.aliasing_output = {} : i32}}", aliases_[i]);
   }
   for (const Value& r : results) names += (names.empty() ? "" : ", ") + r.name;
   std::string types = type_list(results);

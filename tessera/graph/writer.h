@@ -23,7 +23,8 @@ std::string stablehlo_type(const TensorType& type);
 // combine two values want equal types unless they say otherwise.
 class Writer {
  public:
-  Value argument(const TensorType& type);
+  // With `alias` >= 0 the argument's memory may become that result's.
+  Value argument(const TensorType& type, int alias = -1);
   // One line "%n = <text> : <signature>", where the caller has already put the operands' names into `text`.
   Value line(const TensorType& result, std::string_view text, std::string_view signature);
 
@@ -75,6 +76,7 @@ class Writer {
   void append(std::string_view text);
 
   std::vector<Value> arguments_;
+  std::vector<int> aliases_;  // one an argument
   std::string body_;
   int next_ = 0;
   int indent_ = 2;

@@ -108,7 +108,7 @@ struct AutoencoderKlDecoder::UpBlock {
 };
 
 AutoencoderKlDecoder::AutoencoderKlDecoder(const AutoencoderKlConfig& config, const nn::Scope& scope)
-    : config_(config) {
+    : Module("AutoencoderKL", /*has_repeated_blocks=*/false), config_(config) {
   scope.ignore("encoder.");
   scope.ignore("quant_conv.");
   std::int64_t top = config.block_out_channels.back(), groups = config.norm_num_groups;
@@ -139,6 +139,10 @@ AutoencoderKlDecoder::AutoencoderKlDecoder(const AutoencoderKlConfig& config, co
 AutoencoderKlDecoder::~AutoencoderKlDecoder() = default;
 
 Tensor AutoencoderKlDecoder::decode(const Tensor& z, const nn::Observer& observe) const {
+  return call([&] { return run(z, observe); });
+}
+
+Tensor AutoencoderKlDecoder::run(const Tensor& z, const nn::Observer& observe) const {
   auto report = [&](const std::string& name, const Tensor& t) {
     if (observe) observe(name, t);
   };

@@ -5,6 +5,7 @@
 
 #include "tessera/nn/config.h"
 #include "tessera/nn/layers.h"
+#include "tessera/nn/module.h"
 
 namespace tessera::models {
 
@@ -20,7 +21,7 @@ struct AutoencoderKlConfig {
 };
 
 // The decoder of Diffusers' AutoencoderKL. The encoder's tensors are left alone.
-class AutoencoderKlDecoder {
+class AutoencoderKlDecoder : public nn::Module {
  public:
   AutoencoderKlDecoder(const AutoencoderKlConfig& config, const nn::Scope& scope);
   ~AutoencoderKlDecoder();
@@ -31,6 +32,8 @@ class AutoencoderKlDecoder {
   Tensor decode(const Tensor& z, const nn::Observer& observe = {}) const;
 
  private:
+  Tensor run(const Tensor& z, const nn::Observer& observe) const;
+
   struct ResnetBlock;
   struct AttentionBlock;
   struct UpBlock;

@@ -29,9 +29,10 @@ ClipTextConfig ClipTextConfig::from_json(const nn::Config& c) {
   return out;
 }
 
-struct ClipTextModel::Layer {
+struct ClipTextModel::Layer : nn::Located {
   Layer(const ClipTextConfig& c, const nn::Scope& scope)
-      : layer_norm1(scope / "layer_norm1", c.hidden_size, c.layer_norm_eps),
+      : Located(scope),
+        layer_norm1(scope / "layer_norm1", c.hidden_size, c.layer_norm_eps),
         layer_norm2(scope / "layer_norm2", c.hidden_size, c.layer_norm_eps),
         q_proj(scope / "self_attn" / "q_proj", c.hidden_size, c.hidden_size),
         k_proj(scope / "self_attn" / "k_proj", c.hidden_size, c.hidden_size),
@@ -58,7 +59,8 @@ struct ClipTextModel::Layer {
   double scale;
 };
 
-ClipTextModel::ClipTextModel(const ClipTextConfig& config, const nn::Scope& scope) : config_(config) {
+ClipTextModel::ClipTextModel(const ClipTextConfig& config, const nn::Scope& scope)
+    : Module("CLIPTextModel"), config_(config) {
   // Published checkpoints name everything text_model.*; newer files lack the prefix.
   bool prefixed = (scope / "text_model" / "embeddings" / "token_embedding").has("weight") ||
                   !(scope / "embeddings" / "token_embedding").has("weight");
@@ -84,6 +86,12 @@ ClipTextModel::Output ClipTextModel::forward(Context& context, const graph::Mesh
     invalid_argument("CLIP takes ids [B, S] with S up to {}; {} were given", config_.max_position_embeddings,
                      to_string(shape));
   }
+  return call([&] { return run(context, mesh, ids, shape, observe); });
+}
+
+ClipTextModel::Output ClipTextModel::run(Context& context, const graph::MeshPtr& mesh,
+                                         std::span<const std::int32_t> ids, const Shape& shape,
+                                         const nn::Observer& observe) const {
   std::vector<std::int32_t> positions(static_cast<std::size_t>(shape[1]));
   std::iota(positions.begin(), positions.end(), 0);
   Tensor x = ops::add((*token_embedding_)(context.from_i32(ids, shape, mesh)),
@@ -92,7 +100,7 @@ ClipTextModel::Output ClipTextModel::forward(Context& context, const graph::Mesh
   Output out;
   out.hidden_states.push_back(x);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    x = layers_[i].forward(x);
+    block(layers_[i].where(), [&] { x = layers_[i].forward(x); });
     if (observe) observe(fmt::format("layers.{}", i), x);
     out.hidden_states.push_back(x);
   }

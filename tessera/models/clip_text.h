@@ -6,6 +6,7 @@
 
 #include "tessera/nn/config.h"
 #include "tessera/nn/layers.h"
+#include "tessera/nn/module.h"
 
 namespace tessera::models {
 
@@ -19,7 +20,7 @@ struct ClipTextConfig {
 };
 
 // Transformers' CLIPTextModel: a causal transformer over at most max_position_embeddings tokens.
-class ClipTextModel {
+class ClipTextModel : public nn::Module {
  public:
   struct Output {
     Tensor last_hidden_state;  // [B, S, hidden_size], after the final norm
@@ -37,6 +38,9 @@ class ClipTextModel {
                  const Shape& shape, const nn::Observer& observe = {}) const;
 
  private:
+  Output run(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
+             const Shape& shape, const nn::Observer& observe) const;
+
   struct Layer;
   ClipTextConfig config_;
   std::unique_ptr<nn::Embedding> token_embedding_, position_embedding_;

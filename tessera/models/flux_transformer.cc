@@ -80,9 +80,9 @@ struct FluxTransformer::TimeTextEmbed {
   std::unique_ptr<nn::EmbeddingMlp> guidance_embedder;
 };
 
-struct FluxTransformer::DoubleBlock {
+struct FluxTransformer::DoubleBlock : nn::Located {
   DoubleBlock(const nn::Scope& scope, const FluxTransformerConfig& c)
-      : name(scope.path()),
+      : Located(scope),
         norm1(scope / "norm1", c.inner_dim(), 6, kNormEps),
         norm1_context(scope / "norm1_context", c.inner_dim(), 6, kNormEps),
         image(projections_of(scope / "attn", c, false)),
@@ -98,7 +98,7 @@ struct FluxTransformer::DoubleBlock {
                const nn::Observer& observe) const {
     enum { kShiftAttention, kScaleAttention, kGateAttention, kShiftMlp, kScaleMlp, kGateMlp };
     auto report = [&](std::string_view part, const Tensor& t) {
-      if (observe) observe(fmt::format("{}.{}", name, part), t);
+      if (observe) observe(fmt::format("{}.{}", *where(), part), t);
     };
     // The norm's outputs in Diffusers' order.
     auto report_norm = [&](std::string_view norm, const Tensor& out, const std::vector<Tensor>& c) {
@@ -136,7 +136,6 @@ struct FluxTransformer::DoubleBlock {
     report("1", hidden);
   }
 
-  std::string name;
   nn::AdaptiveNorm norm1, norm1_context;
   nn::HeadProjections image, text;
   nn::Linear to_out, to_add_out;
@@ -144,9 +143,9 @@ struct FluxTransformer::DoubleBlock {
   nn::GeluFeedForward ff, ff_context;
 };
 
-struct FluxTransformer::SingleBlock {
+struct FluxTransformer::SingleBlock : nn::Located {
   SingleBlock(const nn::Scope& scope, const FluxTransformerConfig& c)
-      : name(scope.path()),
+      : Located(scope),
         norm(scope / "norm", c.inner_dim(), 3, kNormEps),
         projections(projections_of(scope / "attn", c, false)),
         proj_mlp(scope / "proj_mlp", c.inner_dim(), 4 * c.inner_dim()),
@@ -162,14 +161,13 @@ struct FluxTransformer::SingleBlock {
     return ops::gated_add(x, c[kGate], proj_out(ops::concatenate({attended, mlp}, 2)));
   }
 
-  std::string name;
   nn::AdaptiveNorm norm;
   nn::HeadProjections projections;
   nn::Linear proj_mlp, proj_out;
 };
 
 FluxTransformer::FluxTransformer(const FluxTransformerConfig& config, const nn::Scope& scope)
-    : config_(config) {
+    : Module("FluxTransformer2DModel"), config_(config) {
   std::int64_t dim = config.inner_dim();
   x_embedder_ = std::make_unique<nn::Linear>(scope / "x_embedder", config.in_channels, dim);
   context_embedder_ =
@@ -202,10 +200,18 @@ Tensor FluxTransformer::forward(const Tensor& hidden_states, const Tensor& encod
                                 const Tensor& pooled_projections, const Tensor& timestep,
                                 const Tensor& guidance, const nn::RopeTables& rope,
                                 const nn::Observer& observe) const {
+  if (config_.guidance_embeds && !guidance) invalid_argument("this transformer wants a guidance [B]");
+  return call([&] {
+    return run(hidden_states, encoder_hidden_states, pooled_projections, timestep, guidance, rope, observe);
+  });
+}
+
+Tensor FluxTransformer::run(const Tensor& hidden_states, const Tensor& encoder_hidden_states,
+                            const Tensor& pooled_projections, const Tensor& timestep, const Tensor& guidance,
+                            const nn::RopeTables& rope, const nn::Observer& observe) const {
   auto report = [&](const std::string& name, const Tensor& t) {
     if (observe) observe(name, t);
   };
-  if (config_.guidance_embeds && !guidance) invalid_argument("this transformer wants a guidance [B]");
   Tensor hidden = (*x_embedder_)(hidden_states);
   Tensor temb = time_text_embed_->forward(timestep, guidance, pooled_projections);
   Tensor encoder = (*context_embedder_)(encoder_hidden_states);
@@ -213,14 +219,15 @@ Tensor FluxTransformer::forward(const Tensor& hidden_states, const Tensor& encod
   report("time_text_embed", temb);
   report("context_embedder", encoder);
 
-  for (const DoubleBlock& block : double_blocks_) block.forward(hidden, encoder, temb, rope, observe);
+  for (const DoubleBlock& layer : double_blocks_)
+    block(layer.where(), [&] { layer.forward(hidden, encoder, temb, rope, observe); });
   std::int64_t text_tokens = encoder.dim(1);
   Tensor both = ops::concatenate({encoder, hidden}, 1);
-  for (const SingleBlock& block : single_blocks_) {
-    both = block.forward(both, temb, rope);
+  for (const SingleBlock& layer : single_blocks_) {
+    block(layer.where(), [&] { both = layer.forward(both, temb, rope); });
     if (observe) {
-      report(block.name + ".0", ops::slice(both, 1, 0, text_tokens));
-      report(block.name + ".1", ops::slice(both, 1, text_tokens, both.dim(1)));
+      report(*layer.where() + ".0", ops::slice(both, 1, 0, text_tokens));
+      report(*layer.where() + ".1", ops::slice(both, 1, text_tokens, both.dim(1)));
     }
   }
   hidden = ops::slice(both, 1, text_tokens, both.dim(1));

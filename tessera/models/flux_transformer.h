@@ -5,6 +5,7 @@
 
 #include "tessera/nn/config.h"
 #include "tessera/nn/layers.h"
+#include "tessera/nn/module.h"
 #include "tessera/nn/rope.h"
 #include "tessera/nn/transformer_parts.h"
 
@@ -23,7 +24,7 @@ struct FluxTransformerConfig {
 
 // Diffusers' FluxTransformer2DModel: blocks with two streams (text and picture) that attend together, then
 // blocks over both in one.
-class FluxTransformer {
+class FluxTransformer : public nn::Module {
  public:
   FluxTransformer(const FluxTransformerConfig& config, const nn::Scope& scope);
   ~FluxTransformer();
@@ -42,6 +43,10 @@ class FluxTransformer {
                  const nn::RopeTables& rope, const nn::Observer& observe = {}) const;
 
  private:
+  Tensor run(const Tensor& hidden_states, const Tensor& encoder_hidden_states,
+             const Tensor& pooled_projections, const Tensor& timestep, const Tensor& guidance,
+             const nn::RopeTables& rope, const nn::Observer& observe) const;
+
   struct TimeTextEmbed;
   struct DoubleBlock;
   struct SingleBlock;

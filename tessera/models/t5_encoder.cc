@@ -35,9 +35,10 @@ T5Config T5Config::from_json(const nn::Config& c) {
   return out;
 }
 
-struct T5Encoder::Block {
+struct T5Encoder::Block : nn::Located {
   Block(const T5Config& c, const nn::Scope& scope)
-      : attention_norm(scope / "layer" / 0 / "layer_norm", c.d_model, c.layer_norm_epsilon),
+      : Located(scope),
+        attention_norm(scope / "layer" / 0 / "layer_norm", c.d_model, c.layer_norm_epsilon),
         feed_forward_norm(scope / "layer" / 1 / "layer_norm", c.d_model, c.layer_norm_epsilon),
         q(scope / "layer" / 0 / "SelfAttention" / "q", c.d_model, c.num_heads * c.d_kv, false),
         k(scope / "layer" / 0 / "SelfAttention" / "k", c.d_model, c.num_heads * c.d_kv, false),
@@ -74,7 +75,8 @@ struct T5Encoder::Block {
   std::int64_t heads;
 };
 
-T5Encoder::T5Encoder(const T5Config& config, const nn::Scope& scope) : config_(config) {
+T5Encoder::T5Encoder(const T5Config& config, const nn::Scope& scope)
+    : Module("T5EncoderModel"), config_(config) {
   nn::Scope encoder = scope / "encoder";
   // One tensor with two names: published files hold shared.weight, some both, some the second only.
   nn::Scope shared = scope / "shared", alias = encoder / "embed_tokens";
@@ -93,6 +95,11 @@ T5Encoder::~T5Encoder() = default;
 
 Tensor T5Encoder::forward(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
                           const Shape& shape, const nn::Observer& observe) const {
+  return call([&] { return run(context, mesh, ids, shape, observe); });
+}
+
+Tensor T5Encoder::run(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
+                      const Shape& shape, const nn::Observer& observe) const {
   std::int64_t length = shape[1];
   Tensor x = (*shared_)(context.from_i32(ids, shape, mesh));
   std::vector<std::int32_t> buckets = t5_relative_buckets(length, config_.relative_attention_num_buckets,
@@ -101,9 +108,11 @@ Tensor T5Encoder::forward(Context& context, const graph::MeshPtr& mesh, std::spa
   bias = ops::reshape(ops::transpose(bias, {2, 0, 1}), {1, config_.num_heads, length, length});
   if (observe) observe("position_bias", bias);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    x = ops::add(x, blocks_[i].attend(x, bias));
-    if (observe) observe(fmt::format("block.{}.attn", i), x);
-    x = ops::add(x, blocks_[i].feed_forward(x));
+    block(blocks_[i].where(), [&] {
+      x = ops::add(x, blocks_[i].attend(x, bias));
+      if (observe) observe(fmt::format("block.{}.attn", i), x);
+      x = ops::add(x, blocks_[i].feed_forward(x));
+    });
     if (observe) observe(fmt::format("block.{}", i), x);
   }
   x = (*final_layer_norm_)(x);

@@ -6,6 +6,7 @@
 
 #include "tessera/nn/config.h"
 #include "tessera/nn/layers.h"
+#include "tessera/nn/module.h"
 
 namespace tessera::models {
 
@@ -20,7 +21,7 @@ struct T5Config {
 };
 
 // Transformers' T5EncoderModel. It is given no attention mask, as Diffusers gives none: padding counts.
-class T5Encoder {
+class T5Encoder : public nn::Module {
  public:
   T5Encoder(const T5Config& config, const nn::Scope& scope);
   ~T5Encoder();
@@ -31,6 +32,9 @@ class T5Encoder {
                  const Shape& shape, const nn::Observer& observe = {}) const;
 
  private:
+  Tensor run(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
+             const Shape& shape, const nn::Observer& observe) const;
+
   struct Block;
   T5Config config_;
   std::unique_ptr<nn::Embedding> shared_, relative_attention_bias_;

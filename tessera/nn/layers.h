@@ -14,6 +14,8 @@ namespace tessera::nn {
 class Located {
  public:
   explicit Located(const Scope& scope) : where_(std::make_shared<const std::string>(scope.path())) {}
+  // The path, as Module::block wants it.
+  const std::shared_ptr<const std::string>& where() const { return where_; }
 
  protected:
   graph::ScopedLocation here() const { return graph::ScopedLocation(where_); }

@@ -4,6 +4,8 @@
 
 #include <deque>
 
+#include "tessera/runtime/pending.h"
+
 namespace tessera::pipelines {
 namespace {
 
@@ -38,6 +40,8 @@ Denoised denoise(Tensor latents, const DeviceSchedule& schedule, int begin, int 
     auto k = static_cast<std::size_t>(i);
     Tensor prediction = model(i, latents, schedule.model_time[k]);
     latents = step(prediction, latents, schedule.sigma_change[k]);
+    // The end of a step ends a program in every mode, so that each step is made of the same ones.
+    PendingGraph::of_this_thread().cut();
     ++out.steps;
     if (hooks.trace != nullptr) hooks.trace->add(fmt::format("latents_step{}", i - begin), latents);
     ahead.push_back(latents);

@@ -66,9 +66,7 @@ struct PromptEmbeds {
 
 struct FluxPipeline::Parts {
   checkpoint::ModelFolder folder;
-  Context& context;
-  graph::MeshPtr mesh;
-  DType dtype;
+  const Residence& residence;
   schedulers::FlowMatchEulerConfig scheduler;
   std::unique_ptr<text::Tokenizer> tokenizer, tokenizer_2;
   Loaded<models::ClipTextModel> text_encoder;
@@ -76,9 +74,12 @@ struct FluxPipeline::Parts {
   Loaded<models::FluxTransformer> transformer;
   Loaded<models::AutoencoderKlDecoder> vae;
 
+  Context& context() const { return residence.context(); }
+  DType dtype() const { return residence.dtype(); }
+
   CallPlan plan(const Arguments& a) const;
-  PromptEmbeds encode(const std::vector<std::string>& clip_text, const std::vector<std::string>& t5_text,
-                      const CallPlan& plan, const char* call, Trace* trace) const;
+  // For the prompts and, with true_cfg, the negative prompts.
+  std::vector<PromptEmbeds> encode(const CallPlan& plan, Trace* trace) const;
   Tensor initial_latents(const Arguments& arguments, const CallPlan& plan, Trace* trace) const;
   Denoised run(const Arguments& arguments, const CallPlan& plan, const PromptEmbeds& embeds,
                const PromptEmbeds& negative, Result& result, const Hooks& hooks) const;
@@ -87,7 +88,7 @@ struct FluxPipeline::Parts {
                                                             const CallPlan& plan) const;
 };
 
-FluxPipeline::FluxPipeline(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+FluxPipeline::FluxPipeline(Context& context, DType dtype) : TextToImage(context, dtype) {}
 FluxPipeline::~FluxPipeline() = default;
 
 std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::ModelFolder& folder,
@@ -100,7 +101,6 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
          dtype_name(options.dtype));
   }
   if (hooks.on_stage) hooks.on_stage("load");
-  graph::MeshPtr mesh = context.mesh(options.device);
   Loader loader(folder);
   loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
   loader.expect_class("text_encoder", {"CLIPTextModel"});
@@ -108,11 +108,11 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
   loader.expect_class("transformer", {"FluxTransformer2DModel"});
   loader.expect_class("vae", {"AutoencoderKL"});
   // Everything is read and checked before the first byte goes to the device.
-  auto parts = std::unique_ptr<Parts>(new Parts{
+  std::unique_ptr<FluxPipeline> pipeline(new FluxPipeline(context, options.dtype));
+  Residence& residence = pipeline->residence_;
+  pipeline->parts_ = std::unique_ptr<Parts>(new Parts{
       .folder = folder,
-      .context = context,
-      .mesh = mesh,
-      .dtype = options.dtype,
+      .residence = residence,
       .scheduler = loader.config<schedulers::FlowMatchEulerConfig>("scheduler"),
       .tokenizer = loader.tokenizer("tokenizer"),
       .tokenizer_2 = loader.tokenizer("tokenizer_2"),
@@ -121,16 +121,13 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
       .transformer = loader.model<models::FluxTransformer, models::FluxTransformerConfig>("transformer"),
       .vae = loader.model<models::AutoencoderKlDecoder, models::AutoencoderKlConfig>("vae"),
   });
-  parts->text_encoder.place(context, mesh, options.dtype);
-  parts->text_encoder_2.place(context, mesh, options.dtype);
-  parts->transformer.place(context, mesh, options.dtype);
-  parts->vae.place(context, mesh, options.dtype);
-  return std::unique_ptr<FluxPipeline>(new FluxPipeline(std::move(parts)));
-}
-
-std::int64_t FluxPipeline::weight_bytes() const {
-  const Parts& p = *parts_;
-  return p.text_encoder.bytes() + p.text_encoder_2.bytes() + p.transformer.bytes() + p.vae.bytes();
+  Parts& parts = *pipeline->parts_;
+  for (Component* component : std::initializer_list<Component*>{&parts.text_encoder, &parts.text_encoder_2,
+                                                                &parts.transformer, &parts.vae}) {
+    residence.add(*component);
+  }
+  if (options.device) pipeline->to(*options.device);
+  return pipeline;
 }
 
 CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
@@ -205,21 +202,32 @@ CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
   return p;
 }
 
-PromptEmbeds FluxPipeline::Parts::encode(const std::vector<std::string>& clip_text,
-                                         const std::vector<std::string>& t5_text, const CallPlan& plan,
-                                         const char* call, Trace* trace) const {
-  TokenBatch clip = tokenize_batch(*tokenizer, "CLIP", clip_text, kClipLength);
-  TokenBatch t5 = tokenize_batch(*tokenizer_2, "T5", t5_text, plan.max_sequence_length);
-  if (trace != nullptr) {
-    trace->add_i32(fmt::format("text_encoder.input_ids{}", call), clip.shape, clip.ids);
-    trace->add_i32(fmt::format("text_encoder_2.input_ids{}", call), t5.shape, t5.ids);
+std::vector<PromptEmbeds> FluxPipeline::Parts::encode(const CallPlan& plan, Trace* trace) const {
+  struct Texts {
+    const std::vector<std::string>&clip, &t5;
+    const char* call;  // the ending of the ids' names in the trace
+  };
+  std::vector<Texts> texts{{plan.prompt, plan.prompt_2, ""}};
+  if (plan.true_cfg) texts.push_back({plan.negative_prompt, plan.negative_prompt_2, ".call1"});
+  std::vector<PromptEmbeds> out(texts.size());
+  // One encoder after the other, so that an offloaded one moves once.
+  {
+    Residence::Use on_device(residence, text_encoder);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      TokenBatch ids = tokenize_batch(*tokenizer, "CLIP", texts[i].clip, kClipLength);
+      if (trace) trace->add_i32(fmt::format("text_encoder.input_ids{}", texts[i].call), ids.shape, ids.ids);
+      Tensor pooled = text_encoder.model->forward(context(), residence.mesh(), ids.ids, ids.shape).pooled;
+      out[i].pooled = repeat_rows(pooled, plan.images_per_prompt);
+    }
   }
-  PromptEmbeds embeds;
-  embeds.pooled = text_encoder.model->forward(context, mesh, clip.ids, clip.shape).pooled;
-  embeds.sequence = text_encoder_2.model->forward(context, mesh, t5.ids, t5.shape);
-  embeds.pooled = repeat_rows(embeds.pooled, plan.images_per_prompt);
-  embeds.sequence = repeat_rows(embeds.sequence, plan.images_per_prompt);
-  return embeds;
+  Residence::Use on_device(residence, text_encoder_2);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    TokenBatch ids = tokenize_batch(*tokenizer_2, "T5", texts[i].t5, plan.max_sequence_length);
+    if (trace) trace->add_i32(fmt::format("text_encoder_2.input_ids{}", texts[i].call), ids.shape, ids.ids);
+    Tensor sequence = text_encoder_2.model->forward(context(), residence.mesh(), ids.ids, ids.shape);
+    out[i].sequence = repeat_rows(sequence, plan.images_per_prompt);
+  }
+  return out;
 }
 
 Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const CallPlan& plan,
@@ -232,12 +240,12 @@ Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Ca
       invalid_argument("latents: {} were given, {} are wanted", to_string(arguments.latents->shape),
                        to_string(wanted));
     }
-    return upload(context, mesh, arguments.latents->values, wanted, dtype);
+    return upload(context(), residence.mesh(), arguments.latents->values, wanted, dtype());
   }
   Shape shape{plan.images(), channels, plan.latent_height, plan.latent_width};
-  std::vector<float> noise = draw_noise(arguments.seeds, shape, dtype);
+  std::vector<float> noise = draw_noise(arguments.seeds, shape, dtype());
   if (trace != nullptr) trace->add_f32("noise", shape, noise);
-  return pack_latents(upload(context, mesh, noise, shape, dtype));
+  return pack_latents(upload(context(), residence.mesh(), noise, shape, dtype()));
 }
 
 Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& plan,
@@ -265,21 +273,21 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
   // Diffusers rounds t to the latents' dtype and divides by 1000 in it.
   std::vector<float> model_time;
   for (float t : schedule.timesteps) {
-    model_time.push_back(dtype == DType::kBF16 ? round_to_bf16(round_to_bf16(t) / 1000.0f) : t / 1000.0f);
+    model_time.push_back(dtype() == DType::kBF16 ? round_to_bf16(round_to_bf16(t) / 1000.0f) : t / 1000.0f);
   }
-  DeviceSchedule on_device =
-      upload_schedule(context, mesh, schedule.timesteps, model_time, schedule.sigmas, plan.images());
+  DeviceSchedule on_device = upload_schedule(context(), residence.mesh(), schedule.timesteps, model_time,
+                                             schedule.sigmas, plan.images());
   auto batch = static_cast<std::size_t>(plan.images());
   const models::FluxTransformer& model = *transformer.model;
   Tensor guidance;
   if (model.config().guidance_embeds) {
     std::vector<float> values(batch, static_cast<float>(plan.guidance_scale));
-    guidance = context.from_f32(values, {plan.images()}, mesh);
+    guidance = context().from_f32(values, {plan.images()}, residence.mesh());
   }
   Tensor cfg_scale;
   if (plan.true_cfg) {
     auto scale = static_cast<float>(plan.true_cfg_scale);
-    cfg_scale = context.from_f32(std::span(&scale, 1), {}, mesh);
+    cfg_scale = context().from_f32(std::span(&scale, 1), {}, residence.mesh());
   }
   if (trace != nullptr) {
     trace->add_f32("transformer_timestep_step0", {plan.images()},
@@ -293,8 +301,8 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
     }
     trace->add_f32("image_ids", {plan.tokens(), 3}, image_ids);
   }
-  nn::RopeTables rope =
-      model.rope_tables(context, mesh, embeds.sequence.dim(1), plan.latent_height / 2, plan.latent_width / 2);
+  nn::RopeTables rope = model.rope_tables(context(), residence.mesh(), embeds.sequence.dim(1),
+                                          plan.latent_height / 2, plan.latent_width / 2);
 
   auto predict = [&](const PromptEmbeds& text, const Tensor& x, const Tensor& time) {
     return model.forward(x, text.sequence, text.pooled, time, guidance, rope);
@@ -305,14 +313,14 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
     if (plan.true_cfg) {
       Tensor other = ops::cast(predict(negative, x, time), DType::kF32);
       Tensor difference = ops::subtract(ops::cast(out, DType::kF32), other);
-      out = ops::cast(ops::add(other, ops::multiply(cfg_scale, difference)), dtype);
+      out = ops::cast(ops::add(other, ops::multiply(cfg_scale, difference)), dtype());
     }
     if (step == 0 && trace != nullptr) trace->add("noise_pred_guided_step0", out);
     return out;
   };
-  std::int64_t before = context.statistics().host_transfers;
+  std::int64_t before = context().statistics().host_transfers;
   Denoised out = denoise(latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
-  result.host_transfers_in_loop = context.statistics().host_transfers - before;
+  result.host_transfers_in_loop = context().statistics().host_transfers - before;
   return out;
 }
 
@@ -350,25 +358,24 @@ Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) co
   result.height = plan.height;
   result.width = plan.width;
   result.settings = p.settings(arguments, plan);
-  Stages stages(p.context, hooks, result.seconds);
+  std::unique_lock<std::mutex> turn = residence_.turn();
+  Stages stages(p.context(), hooks, result.seconds);
 
-  PromptEmbeds embeds, negative;
-  stages.run("encode", [&] {
-    embeds = p.encode(plan.prompt, plan.prompt_2, plan, "", hooks.trace);
-    if (plan.true_cfg)
-      negative = p.encode(plan.negative_prompt, plan.negative_prompt_2, plan, ".call1", hooks.trace);
+  std::vector<PromptEmbeds> embeds = stages.run("encode", [&] { return p.encode(plan, hooks.trace); });
+  Denoised denoised = stages.run("denoise", [&] {
+    Residence::Use on_device(residence_, p.transformer);
+    return p.run(arguments, plan, embeds.front(), embeds.back(), result, hooks);
   });
-  Denoised denoised =
-      stages.run("denoise", [&] { return p.run(arguments, plan, embeds, negative, result, hooks); });
   result.num_inference_steps = denoised.steps;
   result.interrupted = denoised.interrupted;
   stages.run("decode", [&] {
+    Residence::Use on_device(residence_, p.vae);
     Tensor finite = ops::all_finite(denoised.latents);
     Tensor pixels = p.decode(denoised.latents, plan, hooks.trace);
     if (finite.to_bytes()[0] == std::byte{0}) {
       fail(ErrorCode::kDataLoss,
            "the latents are not finite after {} step(s): {} overflowed, or the weights are damaged",
-           denoised.steps, dtype_name(p.dtype));
+           denoised.steps, dtype_name(p.dtype()));
     }
     result.images = read_images(pixels);
   });

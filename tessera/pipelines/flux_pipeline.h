@@ -10,8 +10,8 @@ namespace tessera::pipelines {
 // transformer over packed 2x2 latents, flow matching, and the 16-channel autoencoder.
 class FluxPipeline : public TextToImage {
  public:
-  // Reads, checks and places every component. Throws what is missing or does not fit, before anything is
-  // drawn.
+  // Reads and checks every component, then moves them to options.device if it is given. Throws what is
+  // missing or does not fit, before anything is moved.
   static std::unique_ptr<FluxPipeline> from_pretrained(const checkpoint::ModelFolder& folder,
                                                        Context& context, const LoadOptions& options = {},
                                                        const Hooks& hooks = {});
@@ -24,11 +24,10 @@ class FluxPipeline : public TextToImage {
   // num_images_per_prompt, seeds and latents (packed, [images, height / 16 * width / 16, 64]). Defaults: 1024
   // x 1024, 28 steps, guidance 3.5, true_cfg_scale 1, sequence 512.
   Result generate(const Arguments& arguments, const Hooks& hooks = {}) const override;
-  std::int64_t weight_bytes() const override;
 
  private:
   struct Parts;
-  explicit FluxPipeline(std::unique_ptr<Parts> parts);
+  FluxPipeline(Context& context, DType dtype);
   std::unique_ptr<Parts> parts_;
 };
 

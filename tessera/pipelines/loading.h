@@ -10,23 +10,11 @@
 #include "tessera/checkpoint/model_folder.h"
 #include "tessera/nn/config.h"
 #include "tessera/nn/parameter.h"
-#include "tessera/runtime/context.h"
+#include "tessera/pipelines/residence.h"
 #include "tessera/text/tokenizer.h"
 
 // What pipelines do alike when they load a checkpoint.
 namespace tessera::pipelines {
-
-// A model with the store of its parameters.
-template <typename Model>
-struct Loaded {
-  std::unique_ptr<nn::ParameterStore> store;
-  std::unique_ptr<const Model> model;
-
-  void place(Context& context, const graph::MeshPtr& mesh, DType dtype) {
-    store->place(context, mesh, dtype);
-  }
-  std::int64_t bytes() const { return store->bytes(); }
-};
 
 // Reads the components of a checkpoint; nothing goes to a device.
 class Loader {
@@ -46,8 +34,10 @@ class Loader {
   template <typename Model, typename Config>
   Loaded<Model> model(std::string_view component) const {
     Loaded<Model> out;
+    out.name = component;
     out.store = std::make_unique<nn::ParameterStore>(folder_.source(component));
-    out.model = std::make_unique<const Model>(config<Config>(component), out.store->root());
+    out.model = std::make_unique<Model>(config<Config>(component), out.store->root());
+    out.module = out.model.get();
     out.store->finish();
     return out;
   }

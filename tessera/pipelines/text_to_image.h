@@ -12,6 +12,7 @@
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/model_folder.h"
 #include "tessera/image/png.h"
+#include "tessera/pipelines/residence.h"
 #include "tessera/pipelines/trace.h"
 #include "tessera/runtime/context.h"
 
@@ -80,12 +81,14 @@ struct Result {
 };
 
 struct LoadOptions {
-  DeviceName device = {};
+  // Where the components go at once; if not given, they stay in their files until to(),
+  // enable_model_cpu_offload() or the first call (then on the CPU).
+  std::optional<DeviceName> device = {};
   DType dtype = DType::kF32;  // f32 or bf16: what weights and activations are computed in
 };
 
-// A text-to-image pipeline of a Diffusers folder, with its weights on a device. Calls are const and may come
-// from several threads.
+// A text-to-image pipeline of a Diffusers folder. Calls are const and may come from several threads; moving,
+// offloading and compiling may not go on beside a call.
 class TextToImage {
  public:
   virtual ~TextToImage() = default;
@@ -94,11 +97,28 @@ class TextToImage {
   // Throws kInvalidArgument for arguments that do not fit, before any work; kDataLoss for a non-finite
   // latent.
   virtual Result generate(const Arguments& arguments, const Hooks& hooks = {}) const = 0;
-  // Bytes of the weights on the device.
-  virtual std::int64_t weight_bytes() const = 0;
+
+  // Moves every component to the device. Throws kOutOfMemory, with nothing left there, if they do not fit.
+  void to(const DeviceName& device);
+  // Keeps each component on the device only while it runs, in the order of the pipeline; pictures are the
+  // same to the bit. Without a device the first accelerator there is, else (with a warning) the CPU.
+  void enable_model_cpu_offload(const std::optional<DeviceName>& device = {});
+  // The component's module, to compile it: "transformer", "text_encoder", "vae". Throws kInvalidArgument,
+  // listing the names, for another.
+  nn::Module& module(std::string_view name);
+  // In the order in which they run.
+  std::vector<Component*> components() const { return residence_.components(); }
+  // Where the work is done.
+  const graph::MeshPtr& mesh() const { return residence_.mesh(); }
+  // Bytes of the weights, on one device when all are there.
+  std::int64_t weight_bytes() const { return residence_.weight_bytes(); }
+
+ protected:
+  TextToImage(Context& context, DType dtype) : residence_(context, dtype) {}
+  Residence residence_;
 };
 
-// The pipeline that model_index.json names, loaded onto a device. Throws kUnimplemented, listing the
+// The pipeline that model_index.json names. Throws kUnimplemented, listing the
 // pipelines there are, for another.
 std::unique_ptr<TextToImage> load_pipeline(const checkpoint::ModelFolder& folder, Context& context,
                                            const LoadOptions& options = {}, const Hooks& hooks = {});

@@ -61,8 +61,8 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-bool on_tpu_machine() {
-  for (const char* pattern : {"/dev/accel*", "/dev/vfio/*"}) {
+bool any_path(std::initializer_list<const char*> patterns) {
+  for (const char* pattern : patterns) {
     glob_t found{};
     bool any = glob(pattern, GLOB_NOSORT, nullptr, &found) == 0 && found.gl_pathc > 0;
     globfree(&found);
@@ -70,6 +70,8 @@ bool on_tpu_machine() {
   }
   return false;
 }
+
+bool on_tpu_machine() { return any_path({"/dev/accel*", "/dev/vfio/[0-9]*"}); }
 
 // Settings that a plugin reads when it is loaded; those of the user win.
 void prepare_environment(std::string_view device) {
@@ -136,6 +138,12 @@ std::optional<fs::path> PluginRegistry::find(std::string_view device) const {
     if (is_file(path)) return std::move(path);
   }
   return std::nullopt;
+}
+
+bool PluginRegistry::promising(std::string_view device) const {
+  if (!find(device)) return false;
+  if (!named_places(device).empty() || device == "cpu") return true;
+  return device == "tpu" ? on_tpu_machine() : any_path({"/dev/nvidia[0-9]*"});
 }
 
 std::shared_ptr<const Plugin> PluginRegistry::load(std::string_view device) const {

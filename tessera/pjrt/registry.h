@@ -25,6 +25,9 @@ class PluginRegistry {
   // The file for `device`, if one of the places has it; nothing is loaded. A place that was named by hand
   // (registered or in the environment) counts alone: a wrong one is not passed over in silence.
   std::optional<std::filesystem::path> find(std::string_view device) const;
+  // Whether trying to start the device is worth it: its plugin was named by hand, or there is one and the
+  // machine shows such hardware. Loads nothing; never waits.
+  bool promising(std::string_view device) const;
   // Loads it. Throws kNotFound that names the wrong place, or lists the places looked at and says how to
   // install the plugin.
   std::shared_ptr<const Plugin> load(std::string_view device) const;

@@ -4,37 +4,35 @@
 
 #include <atomic>
 #include <charconv>
-#include <chrono>
 
 #include "tessera/base/env.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
 #include "tessera/kernels/registry.h"
-#include "tessera/runtime/program_cache.h"
-#include "tessera/runtime/run_ahead.h"
+#include "tessera/runtime/compiler.h"
+#include "tessera/runtime/launcher.h"
+#include "tessera/runtime/pending.h"
 
 namespace tessera {
 namespace {
 
-// One plugin's client under one device name, with what is counted on its devices.
-struct ClientState {
-  std::string device;
-  std::shared_ptr<const pjrt::Client> client;
-  std::vector<std::shared_ptr<MemoryAccount>> accounts;
-  RunAhead run_ahead;
-};
-
-std::exception_ptr with_location(const Error& error, std::string_view where) {
-  if (where.empty()) return std::make_exception_ptr(error);
-  return std::make_exception_ptr(Error(error.code(), fmt::format("{} (in {})", error.what(), where)));
+// The error, saying which part of the model the program was that failed.
+Error located(const Error& error, const graph::Program& program) {
+  std::string_view first, last;
+  for (const graph::NodePtr& step : program.steps) {
+    if (first.empty()) first = step->where();
+    if (!step->where().empty()) last = step->where();
+  }
+  std::string_view message = error.what();
+  if (first.empty() || message.find(last) != std::string_view::npos) return error;
+  if (first == last) return Error(error.code(), fmt::format("{} (in {})", message, first));
+  return Error(error.code(), fmt::format("{} (in a program of {} operations, from {} to {})", message,
+                                         program.steps.size(), first, last));
 }
 
-// A buffer whose bytes are counted until the last handle is gone.
-pjrt::BufferPtr counted(pjrt::BufferPtr buffer, std::shared_ptr<MemoryAccount> account, std::int64_t bytes) {
-  pjrt::Buffer* raw = buffer.get();
-  return {raw, [buffer = std::move(buffer), account = std::move(account), bytes](pjrt::Buffer*) mutable {
-            buffer.reset();
-            account->release(bytes);
-          }};
+// Waits for the results of one operation, so that what goes wrong on the device is known here.
+void wait(const graph::Node& node) {
+  for (const pjrt::BufferPtr& buffer : node.buffers()) buffer->ready_event().await();
 }
 
 }  // namespace
@@ -59,14 +57,14 @@ struct Context::Impl {
   std::shared_ptr<pjrt::PluginRegistry> plugins;
   std::int64_t memory_limit = 0;
   pjrt::NamedValues client_options;
-  ProgramCache programs;
+  std::optional<Compiler> compiler;
+  ExecutionMode mode = ExecutionMode::kEager;
 
   std::mutex mutex;  // guards the two below
   std::vector<std::unique_ptr<ClientState>> clients;
   std::map<std::pair<std::string, int>, graph::MeshPtr> meshes;
 
-  std::atomic<std::int64_t> compiles{0}, cache_hits{0}, operations{0}, host_transfers{0};
-  std::atomic<double> compile_seconds{0};
+  std::atomic<std::int64_t> operations{0}, host_transfers{0};
 
   ClientState& state(const graph::Mesh& mesh) {
     std::lock_guard lock(mutex);
@@ -88,11 +86,6 @@ struct Context::Impl {
     clients.push_back(std::move(state));
     return static_cast<int>(clients.size()) - 1;
   }
-
-  // The program's executable and sizes, compiled if this is the first time.
-  CompiledProgram compiled(const graph::Program& program, ProgramCache::Entry& entry,
-                           const pjrt::Client& client);
-  void launch(const graph::Program& program);
 };
 
 Context::Context() : Context(Options()) {}
@@ -100,6 +93,9 @@ Context::Context() : Context(Options()) {}
 Context::Context(Options options) : impl_(std::make_unique<Impl>()) {
   impl_->plugins = options.plugins ? std::move(options.plugins) : std::make_shared<pjrt::PluginRegistry>();
   impl_->client_options = std::move(options.client_options);
+  impl_->compiler.emplace(options.lowerings != nullptr ? *options.lowerings : kernels::lowerings());
+  if (!options.mode) options.mode = execution_mode_from_environment();
+  impl_->mode = options.mode.value_or(ExecutionMode::kEager);
   constexpr const char* kLimit = "TESSERA_DEVICE_MEMORY_LIMIT";
   if (options.memory_limit) {
     impl_->memory_limit = *options.memory_limit;
@@ -128,6 +124,19 @@ graph::MeshPtr Context::mesh(const DeviceName& device) {
   made->evaluator = this;
   made->client = client;
   return mesh = std::move(made);
+}
+
+std::optional<DeviceName> Context::first_accelerator() {
+  for (const char* name : {"tpu", "cuda"}) {
+    if (!impl_->plugins->promising(name)) continue;
+    try {
+      mesh({name, 0});
+      return DeviceName{name, 0};
+    } catch (const Error& error) {
+      log(LogLevel::kInfo, "no {} device: {}", name, error.what());
+    }
+  }
+  return std::nullopt;
 }
 
 const pjrt::Client& Context::client(const graph::Mesh& mesh) const { return *impl_->state(mesh).client; }
@@ -168,8 +177,13 @@ Tensor Context::from_i32(std::span<const std::int32_t> values, const Shape& shap
   return from_host(std::as_bytes(values), DType::kI32, shape, mesh);
 }
 
+ExecutionMode Context::mode() const { return ScopedExecutionMode::current().value_or(impl_->mode); }
+
 std::vector<std::byte> Context::read(const graph::NodePtr& node) {
-  if (node->state() == graph::Node::State::kPending) evaluate(std::span(&node, 1));
+  if (const Recording* recording = Recording::current()) recording->check_read();
+  if (node->state() == graph::Node::State::kPending) PendingGraph::of_this_thread().cut();
+  // Recorded by another thread.
+  if (node->state() == graph::Node::State::kPending) evaluate(std::span(&node, 1), graph::Liveness::kUnknown);
   std::vector<std::byte> bytes(
       static_cast<std::size_t>(dtype_bytes(node->type().dtype, node->type().shape.elements())));
   node->buffers().front()->copy_to_host(bytes).await();
@@ -177,98 +191,35 @@ std::vector<std::byte> Context::read(const graph::NodePtr& node) {
   return bytes;
 }
 
-void Context::recorded(const graph::NodePtr& node) { evaluate(std::span(&node, 1)); }
+void Context::recorded(const graph::NodePtr& node) {
+  PendingGraph& pending = PendingGraph::of_this_thread();
+  ExecutionMode now = mode();
+  if (Recording::current() != nullptr) {
+    pending.add(node);
+  } else if (now == ExecutionMode::kFused) {
+    pending.add(node);
+    if (pending.over_limit()) pending.cut();
+  } else {
+    // What another mode left comes first, so that nothing is computed twice.
+    pending.cut();
+    evaluate(std::span(&node, 1), graph::Liveness::kUnknown);
+  }
+}
 
-void Context::evaluate(std::span<const graph::NodePtr> nodes) {
+void Context::evaluate(std::span<const graph::NodePtr> nodes, graph::Liveness liveness) {
+  std::optional<graph::Program> program;
   try {
-    impl_->launch(graph::cut(nodes));
+    program = graph::cut(nodes);
+    launch(*program, liveness, *impl_->compiler, impl_->state(*program->mesh));
+    impl_->operations += static_cast<std::int64_t>(program->steps.size());
+    if (mode() == ExecutionMode::kEagerBlocking) {
+      for (const graph::NodePtr& node : nodes) wait(*node);
+    }
   } catch (const Error& error) {
-    std::exception_ptr located = with_location(error, nodes.back()->where());
-    for (const graph::NodePtr& node : nodes) node->set_error(located);
-    std::rethrow_exception(located);
+    Error seen = program ? located(error, *program) : error;
+    for (const graph::NodePtr& node : nodes) node->set_error(std::make_exception_ptr(seen));
+    throw seen;
   }
-}
-
-CompiledProgram Context::Impl::compiled(const graph::Program& program, ProgramCache::Entry& entry,
-                                        const pjrt::Client& client) {
-  std::lock_guard lock(entry.mutex);
-  if (entry.program.executable) {
-    ++cache_hits;
-    return entry.program;
-  }
-  auto start = std::chrono::steady_clock::now();
-  pjrt::CompileOptions options;
-  options.num_replicas = program.mesh->size();
-  for (int device : program.mesh->devices) {
-    options.device_ids.push_back(client.devices()[static_cast<std::size_t>(device)].id);
-  }
-  CompiledProgram made;
-  made.executable = client.compile(graph::write_text(program, kernels::lowerings()), options);
-  made.scratch_bytes = made.executable->memory_stats().temp;
-  for (const graph::NodePtr& output : program.outputs) {
-    made.output_bytes.push_back(dtype_bytes(output->type().dtype, output->type().shape.elements()));
-  }
-  entry.program = made;
-  ++compiles;
-  compile_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return made;
-}
-
-void Context::Impl::launch(const graph::Program& program) {
-  ClientState& client = state(*program.mesh);
-  std::shared_ptr<ProgramCache::Entry> entry = programs.entry(program.fingerprint, program.mesh->client);
-  CompiledProgram ready = compiled(program, *entry, *client.client);
-  std::int64_t bytes = ready.scratch_bytes;
-  for (std::int64_t b : ready.output_bytes) bytes += b;
-  client.run_ahead.reserve(bytes);
-
-  const std::vector<int>& devices = program.mesh->devices;
-  std::vector<std::vector<const pjrt::Buffer*>> arguments(devices.size());
-  for (std::size_t d = 0; d < devices.size(); ++d) {
-    arguments[d].reserve(program.arguments.size());
-    for (const graph::NodePtr& argument : program.arguments)
-      arguments[d].push_back(argument->buffers()[d].get());
-  }
-  // Counted before launching, so that a limit refuses the launch and not the device.
-  auto account_all = [&](auto&& f) {
-    for (int device : devices) f(*client.accounts[static_cast<std::size_t>(device)]);
-  };
-  std::int64_t output_bytes = bytes - ready.scratch_bytes;
-  account_all([&](MemoryAccount& account) { account.allocate(output_bytes); });
-  std::vector<pjrt::Event> done;
-  std::vector<std::vector<pjrt::BufferPtr>> results;
-  try {
-    account_all([&](MemoryAccount& account) { account.scratch(ready.scratch_bytes); });
-    if (devices.size() == 1) {
-      done.resize(1);
-      results.push_back(ready.executable->execute_one(arguments[0], {}, &done[0]));
-    } else {
-      results = ready.executable->execute(arguments, {}, &done);
-    }
-    if (!ready.output_bytes_known) {
-      std::lock_guard lock(entry->mutex);
-      for (std::size_t i = 0; i < results[0].size(); ++i)
-        ready.output_bytes[i] = results[0][i]->size_on_device();
-      ready.output_bytes_known = true;
-    }
-  } catch (...) {
-    account_all([&](MemoryAccount& account) { account.release(output_bytes); });
-    throw;
-  }
-  for (pjrt::Event& event : done) client.run_ahead.launched(std::move(event), bytes);
-  account_all([&](MemoryAccount& account) { account.release(output_bytes); });
-
-  for (std::size_t o = 0; o < program.outputs.size(); ++o) {
-    std::vector<pjrt::BufferPtr> buffers;
-    buffers.reserve(devices.size());
-    for (std::size_t d = 0; d < devices.size(); ++d) {
-      const auto& account = client.accounts[static_cast<std::size_t>(devices[d])];
-      account->allocate(ready.output_bytes[o]);
-      buffers.push_back(counted(std::move(results[d][o]), account, ready.output_bytes[o]));
-    }
-    program.outputs[o]->materialise(std::move(buffers));
-  }
-  operations += static_cast<std::int64_t>(program.steps.size());
 }
 
 void Context::synchronise() {
@@ -278,10 +229,11 @@ void Context::synchronise() {
 
 Statistics Context::statistics() const {
   Statistics s;
-  s.compiles = impl_->compiles;
-  s.compile_seconds = impl_->compile_seconds;
-  s.cache_hits = impl_->cache_hits;
-  s.programs = static_cast<std::int64_t>(impl_->programs.size());
+  s.compiles = impl_->compiler->compiles();
+  s.compile_seconds = impl_->compiler->compile_seconds();
+  s.cache_hits = impl_->compiler->memory_hits();
+  s.disk_hits = impl_->compiler->disk_hits();
+  s.programs = impl_->compiler->programs();
   s.operations = impl_->operations;
   s.host_transfers = impl_->host_transfers;
   return s;

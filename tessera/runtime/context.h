@@ -14,13 +14,11 @@
 
 #include "tessera/graph/program.h"
 #include "tessera/pjrt/registry.h"
+#include "tessera/runtime/execution_mode.h"
 #include "tessera/runtime/memory.h"
 #include "tessera/runtime/tensor.h"
 
 namespace tessera {
-
-// How operations become programs (README.md has the table). Only strict eager is there yet.
-enum class ExecutionMode { kEager };
 
 // What a Context has done so far.
 struct Statistics {
@@ -47,11 +45,16 @@ class Context : public graph::Evaluator {
  public:
   struct Options {
     // Plugins to use instead of those that are found.
-    std::shared_ptr<pjrt::PluginRegistry> plugins;
+    std::shared_ptr<pjrt::PluginRegistry> plugins = {};
     // Bytes a device may hold; the environment's TESSERA_DEVICE_MEMORY_LIMIT if not given.
-    std::optional<std::int64_t> memory_limit;
+    std::optional<std::int64_t> memory_limit = {};
     // Options for the clients, such as {"cpu_device_count": 8}.
-    pjrt::NamedValues client_options;
+    pjrt::NamedValues client_options = {};
+    // How operations become programs; if not given, as the environment says
+    // (execution_mode_from_environment), else strict eager.
+    std::optional<ExecutionMode> mode = {};
+    // How operations are lowered, where not as kernels/ does it; outlives the context.
+    const graph::LoweringTable* lowerings = nullptr;
   };
 
   Context();
@@ -62,6 +65,9 @@ class Context : public graph::Evaluator {
 
   // The mesh of the one named device. The plugin is loaded on first use; the same device gives the same mesh.
   graph::MeshPtr mesh(const DeviceName& device = {});
+  // The first device that is no CPU ("tpu", then "cuda"), if this machine seems to have one. A plugin that
+  // was named by hand is believed; others are tried only where the hardware shows itself.
+  std::optional<DeviceName> first_accelerator();
   const pjrt::Client& client(const graph::Mesh& mesh) const;
 
   // A tensor on every device of the mesh from dense host data. With `keep_alive` the data may be used in
@@ -73,9 +79,12 @@ class Context : public graph::Evaluator {
   Tensor from_f32(std::span<const float> values, const Shape& shape, const graph::MeshPtr& mesh);
   Tensor from_i32(std::span<const std::int32_t> values, const Shape& shape, const graph::MeshPtr& mesh);
 
+  // The mode of this thread: that of the innermost ScopedExecutionMode, else the context's.
+  ExecutionMode mode() const;
+
   // graph::Evaluator.
   void recorded(const graph::NodePtr& node) override;
-  void evaluate(std::span<const graph::NodePtr> nodes) override;
+  void evaluate(std::span<const graph::NodePtr> nodes, graph::Liveness liveness) override;
   std::vector<std::byte> read(const graph::NodePtr& node) override;
 
   // Waits for everything that was launched.

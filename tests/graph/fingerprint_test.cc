@@ -85,7 +85,7 @@ TEST(Cut, TakesWhatIsPendingInOrderAndEachArgumentOnce) {
   NodePtr unused = node(kExp, {}, {product});
   Program program = cut(std::vector{sum});
   EXPECT_EQ(program.arguments, (std::vector{a, b}));
-  EXPECT_EQ(program.steps, (std::vector{product.get(), sum.get()}));
+  EXPECT_EQ(program.steps, (std::vector{product, sum}));
   EXPECT_EQ(program.mesh, mesh());
 }
 

@@ -13,7 +13,7 @@ namespace tessera::graph::testing {
 class NoEvaluator : public Evaluator {
  public:
   void recorded(const NodePtr&) override {}
-  void evaluate(std::span<const NodePtr>) override {}
+  void evaluate(std::span<const NodePtr>, Liveness) override {}
   std::vector<std::byte> read(const NodePtr&) override { return {}; }
 };
 

@@ -19,7 +19,7 @@ namespace {
 class NoEvaluator : public graph::Evaluator {
  public:
   void recorded(const graph::NodePtr&) override {}
-  void evaluate(std::span<const graph::NodePtr>) override {}
+  void evaluate(std::span<const graph::NodePtr>, graph::Liveness) override {}
   std::vector<std::byte> read(const graph::NodePtr&) override { return {}; }
 };
 

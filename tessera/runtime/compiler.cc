@@ -1,0 +1,114 @@
+#include "tessera/runtime/compiler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+using graph::NodePtr;
+
+// The operation alone, its operands as arguments.
+graph::Program alone(const graph::Program& program, const NodePtr& step) {
+  graph::Program out;
+  out.mesh = program.mesh;
+  out.steps = {step};
+  out.outputs = {step};
+  for (const NodePtr& operand : step->operands()) {
+    if (std::ranges::find(out.arguments, operand) == out.arguments.end()) out.arguments.push_back(operand);
+  }
+  return out;
+}
+
+// "gelu, written in transformer.proj_mlp"
+std::string describe(const graph::Node& step) {
+  std::string name(step.op()->name);
+  return step.where().empty() ? name : fmt::format("{}, written in {}", name, step.where());
+}
+
+Error located(const Error& error, const graph::Node& step) {
+  return Error(error.code(), fmt::format("{} ({})", error.what(), describe(step)));
+}
+
+pjrt::CompileOptions options_for(const graph::Mesh& mesh, const pjrt::Client& client) {
+  pjrt::CompileOptions options;
+  options.num_replicas = mesh.size();
+  for (int device : mesh.devices) {
+    options.device_ids.push_back(client.devices()[static_cast<std::size_t>(device)].id);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::string Compiler::write(const graph::Program& program, const std::vector<int>& aliases) const {
+  try {
+    return graph::write_text(program, lowerings_, aliases);
+  } catch (const Error&) {
+    for (const NodePtr& step : program.steps) {
+      try {
+        graph::write_text(alone(program, step), lowerings_);
+      } catch (const Error& error) {
+        throw located(error, *step);
+      }
+    }
+    throw;
+  }
+}
+
+std::shared_ptr<pjrt::Executable> Compiler::compile(const graph::Program& program, const pjrt::Client& client,
+                                                    const std::string& text,
+                                                    const pjrt::CompileOptions& options) {
+  try {
+    return client.compile(text, options);
+  } catch (const Error& error) {
+    if (program.steps.size() == 1) throw located(error, *program.steps[0]);
+    for (const NodePtr& step : program.steps) {
+      try {
+        client.compile(write(alone(program, step), {}), options);
+      } catch (const Error& of_step) {
+        throw located(of_step, *step);
+      }
+    }
+    throw;
+  }
+}
+
+std::unique_ptr<CompiledProgram> Compiler::make(const graph::Program& program, const pjrt::Client& client,
+                                                std::vector<int> aliases) {
+  auto start = std::chrono::steady_clock::now();
+  std::string text = write(program, aliases);
+  auto made = std::make_unique<CompiledProgram>();
+  made->executable = compile(program, client, text, options_for(*program.mesh, client));
+  made->scratch_bytes = made->executable->memory_stats().temp;
+  made->aliases = std::move(aliases);
+  for (const NodePtr& output : program.outputs) {
+    made->output_bytes.push_back(dtype_bytes(output->type().dtype, output->type().shape.elements()));
+  }
+  ++compiles_;
+  compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return made;
+}
+
+CompiledProgram& Compiler::compiled(const graph::Program& program, const pjrt::Client& client,
+                                    const std::vector<int>& aliases) {
+  ProgramCache::Entry& entry = cache_.entry(program.fingerprint, *program.mesh);
+  if (CompiledProgram* ready = entry.ready.load(std::memory_order_acquire)) {
+    ++memory_hits_;
+    return *ready;
+  }
+  std::lock_guard lock(entry.mutex);
+  if (!entry.owned) {
+    entry.owned = make(program, client, aliases);
+    entry.ready.store(entry.owned.get(), std::memory_order_release);
+  } else {
+    ++memory_hits_;
+  }
+  return *entry.owned;
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/graph/program.h"
+#include "tessera/pjrt/pjrt.h"
+#include "tessera/runtime/compiler.h"
+#include "tessera/runtime/memory.h"
+#include "tessera/runtime/run_ahead.h"
+
+namespace tessera {
+
+// One plugin's client under one device name, with what is counted on its devices.
+struct ClientState {
+  std::string device;
+  std::shared_ptr<const pjrt::Client> client;
+  std::vector<std::shared_ptr<MemoryAccount>> accounts;  // one a device
+  RunAhead run_ahead;
+};
+
+// A buffer whose bytes, allocated on the account before, are counted until its last handle is gone.
+pjrt::BufferPtr counted(pjrt::BufferPtr buffer, std::shared_ptr<MemoryAccount> account, std::int64_t bytes);
+
+// Runs the program on its mesh (asynchronously) and materialises its outputs. Throws without having changed a
+// node. With kOutputsOnly, operands that die give their memory to results of their type.
+void launch(const graph::Program& program, graph::Liveness liveness, Compiler& compiler, ClientState& client);
+
+}  // namespace tessera
