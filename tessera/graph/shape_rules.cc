@@ -226,8 +226,9 @@ TensorType infer_group_norm(std::string_view op, const Attributes& a, Types t) {
 TensorType infer_attention(std::string_view op, const Attributes&, Types t) {
   expect_like_floats(op, t);
   const Shape &q = t[0].shape, &k = t[1].shape, &v = t[2].shape;
-  expect(q.rank() == 4 && k.rank() == 4 && k == v && q[0] == k[0] && q[2] == k[2] && q[3] == k[3], op, t,
-         "wants q [B, Q, H, D] and k, v [B, K, H, D]");
+  bool grouped = q.rank() == 4 && k.rank() == 4 && (q[2] == k[2] || (k[2] > 0 && q[2] % k[2] == 0));
+  expect(grouped && k == v && q[0] == k[0] && q[3] == k[3], op, t,
+         "wants q [B, Q, H, D] and k, v [B, K, G, D], where G divides H");
   Shape scores{q[0], q[2], q[1], k[1]};
   expect(t.size() < 4 || (t[3].shape.rank() == 4 && broadcast(op, t, t[3].shape, scores) == scores), op, t,
          "wants a bias that broadcasts to [B, H, Q, K]");

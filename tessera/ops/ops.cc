@@ -177,8 +177,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   return record_optional(graph::kAttention, {{"scale", scale}, {"causal", causal}}, {q, k, v}, {bias});
 }
 
-Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-  return record(graph::kRope, {}, {x, cos, sin});
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool halves) {
+  return record(graph::kRope, {{"halves", halves}}, {x, cos, sin});
 }
 
 Tensor modulate(const Tensor& x, const Tensor& shift, const Tensor& scale) {

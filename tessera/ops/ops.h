@@ -83,13 +83,15 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor group_norm(const Tensor& x, int groups, const Tensor& weight, const Tensor& bias, double eps);
 // Over the last axis.
 Tensor softmax(const Tensor& x);
-// softmax(scale q k' + bias) v for each head: q [B, Q, H, D], k and v [B, K, H, D], bias (optional)
-// broadcastable to [B, H, Q, K] and of the operands' dtype -> [B, Q, H, D]. Computed over blocks of queries
-// (see kernels/common).
+// softmax(scale q k' + bias) v for each head: q [B, Q, H, D], k and v [B, K, G, D], bias (optional)
+// broadcastable to [B, H, Q, K] and of the operands' dtype -> [B, Q, H, D]. With fewer key-value heads than
+// queries' (G divides H), each serves H / G of those, neighbours. Rows with every key hidden give 0. Computed
+// over blocks of queries (see kernels/common).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, double scale,
                  bool causal);
-// Rotates the pairs (2i, 2i+1) of the last axis: x [B, S, H, D], cos and sin f32 [S, D].
-Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
+// Rotates pairs of the last axis: (2i, 2i+1), or with `halves` (i, i + D/2). x [B, S, H, D], cos and sin f32
+// [S, D].
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool halves = false);
 // x * (1 + scale) + shift: x [B, S, D], shift and scale [B, D].
 Tensor modulate(const Tensor& x, const Tensor& shift, const Tensor& scale);
 // residual + gate * x: residual and x [B, S, D], gate [B, D].

@@ -65,6 +65,10 @@ const Good kGood[] = {
      kPlainAttention,
      {b({2, 5, 3, 4}), b({2, 7, 3, 4}), b({2, 7, 3, 4}), b({1, 1, 5, 7})},
      b({2, 5, 3, 4})},
+    {&kAttention,
+     kPlainAttention,
+     {b({2, 5, 6, 4}), b({2, 7, 3, 4}), b({2, 7, 3, 4}), b({1, 6, 5, 7})},
+     b({2, 5, 6, 4})},
     {&kRope, {}, {b({2, 5, 3, 4}), f({5, 4}), f({5, 4})}, b({2, 5, 3, 4})},
     {&kModulate, {}, {b({2, 5, 3}), b({2, 3}), b({2, 3})}, b({2, 5, 3})},
     {&kGatedAdd, {}, {b({2, 5, 3}), b({2, 3}), b({2, 5, 3})}, b({2, 5, 3})},
@@ -170,8 +174,18 @@ const Bad kBad[] = {
     {&kAttention,
      kPlainAttention,
      {f({1, 5, 2, 4}), f({1, 7, 3, 4}), f({1, 7, 3, 4})},
-     "attention(f32[1, 5, 2, 4], f32[1, 7, 3, 4], f32[1, 7, 3, 4]): wants q [B, Q, H, D] and k, v [B, K, H, "
-     "D]"},
+     "attention(f32[1, 5, 2, 4], f32[1, 7, 3, 4], f32[1, 7, 3, 4]): wants q [B, Q, H, D] and k, v [B, K, G, "
+     "D], where G divides H"},
+    {&kAttention,
+     kPlainAttention,
+     {f({1, 5, 2, 4}), f({1, 7, 4, 4}), f({1, 7, 4, 4})},
+     "attention(f32[1, 5, 2, 4], f32[1, 7, 4, 4], f32[1, 7, 4, 4]): wants q [B, Q, H, D] and k, v [B, K, G, "
+     "D], where G divides H"},
+    {&kAttention,
+     kPlainAttention,
+     {f({1, 5, 2, 4}), f({1, 7, 0, 4}), f({1, 7, 0, 4})},
+     "attention(f32[1, 5, 2, 4], f32[1, 7, 0, 4], f32[1, 7, 0, 4]): wants q [B, Q, H, D] and k, v [B, K, G, "
+     "D], where G divides H"},
     {&kAttention,
      kPlainAttention,
      {f({1, 5, 2, 4}), f({1, 7, 2, 4}), f({1, 7, 2, 4}), f({1, 1, 7, 5})},

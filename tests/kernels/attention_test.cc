@@ -35,13 +35,14 @@ Expected reference(const Array& q, const Array& k, const Array& v, const Array* 
                    bool causal) {
   Expected e{std::vector<double>(q.values.size()), std::vector<double>(q.values.size())};
   std::int64_t queries = q.type.shape[1], heads = q.type.shape[2], d = q.type.shape[3],
-               keys = k.type.shape[1];
+               keys = k.type.shape[1], groups = k.type.shape[2];
   for (std::int64_t row = 0; row < q.type.shape[0] * queries * heads; ++row) {
     std::int64_t h = row % heads, i = row / heads % queries, b = row / (heads * queries);
+    std::int64_t g = h / (heads / groups);  // the key-value head
     std::vector<double> s;
     for (std::int64_t j = 0; j < keys; ++j) {
       double dot = 0;
-      for (std::int64_t c = 0; c < d; ++c) dot += q[row * d + c] * k[((b * keys + j) * heads + h) * d + c];
+      for (std::int64_t c = 0; c < d; ++c) dot += q[row * d + c] * k[((b * keys + j) * groups + g) * d + c];
       dot *= scale;
       if (bias) {
         const Shape& shape = bias->type.shape;
@@ -55,7 +56,7 @@ Expected reference(const Array& q, const Array& k, const Array& v, const Array* 
     for (double& x : s) sum += x = std::exp(x - top);
     for (std::int64_t j = 0; j < keys; ++j) {
       for (std::int64_t c = 0; c < d; ++c) {
-        double term = s[static_cast<std::size_t>(j)] / sum * v[((b * keys + j) * heads + h) * d + c];
+        double term = s[static_cast<std::size_t>(j)] / sum * v[((b * keys + j) * groups + g) * d + c];
         e.values[static_cast<std::size_t>(row * d + c)] += term;
         e.terms[static_cast<std::size_t>(row * d + c)] += std::abs(term);
       }
@@ -66,14 +67,15 @@ Expected reference(const Array& q, const Array& k, const Array& v, const Array* 
 
 struct Case {
   std::int64_t batch, queries, keys, heads, d;
+  std::int64_t groups = heads;  // heads of keys and values
 };
 
 void check(const Case& c, const std::optional<Shape>& bias_shape, bool causal,
            const graph::LoweringTable& table, const std::string& what) {
   for (DType dtype : kFloats) {
     Array q = random(dtype, {c.batch, c.queries, c.heads, c.d}, 1, 2),
-          k = random(dtype, {c.batch, c.keys, c.heads, c.d}, 2),
-          v = random(dtype, {c.batch, c.keys, c.heads, c.d}, 3);
+          k = random(dtype, {c.batch, c.keys, c.groups, c.d}, 2),
+          v = random(dtype, {c.batch, c.keys, c.groups, c.d}, 3);
     std::vector<Array> operands{q, k, v};
     if (bias_shape) operands.push_back(random(dtype, *bias_shape, 4));
     double scale = 1 / std::sqrt(static_cast<double>(c.d));
@@ -105,6 +107,17 @@ TEST(Attention, SeveralBlocks) {
   check({1, 7, 5, 2, 4}, Shape{1, 2, 7, 5}, true, limited<40>(), "a row a block");
   check({2, 6, 5, 2, 4}, Shape{2, 1, 6, 5}, true, limited<3 * 80>(), "two equal blocks");
   check({1, 17, 5, 2, 4}, {}, false, limited<1>(), "a limit below one row");
+}
+
+// Fewer heads of keys and values than of queries.
+TEST(Attention, GroupedHeads) {
+  for (bool causal : {false, true}) {
+    check({2, 7, 9, 6, 8, 2}, {}, causal, lowerings(), "6 heads over 2");
+    check({2, 5, 7, 4, 4, 1}, Shape{2, 4, 5, 7}, causal, lowerings(), "4 heads over 1");
+    // A row of scores of 6 heads takes 216 bytes, of 2 heads 72.
+    check({1, 7, 9, 6, 8, 2}, Shape{1, 6, 7, 9}, causal, limited<3 * 216>(), "3 + 3 + 1 rows");
+  }
+  EXPECT_EQ(query_block({1, 7, 6, 8}, {1, 9, 2, 8}, 3 * 216), 3);
 }
 
 // Blocks are of whole rows, as many as fit; at least one.
@@ -172,16 +185,20 @@ TEST(Attention, LargeScores) {
 TEST(Attention, Rope) {
   for (DType dtype : kFloats) {
     for (Shape shape : {Shape{1, 1, 1, 2}, Shape{2, 3, 2, 6}, Shape{1, 17, 3, 8}, Shape{1, 0, 2, 4}}) {
-      Array x = random(dtype, shape, 1), cos = random(DType::kF32, {shape[1], shape[3]}, 2),
-            sin = random(DType::kF32, {shape[1], shape[3]}, 3);
-      Expected e;
-      for (std::int64_t i = 0; i < x.size(); ++i) {
-        std::int64_t d = shape[3], at = i / (d * shape[2]) % shape[1] * d + i % d;
-        double a = x[i] * cos[at], b = (i % 2 == 0 ? -x[i + 1] : x[i - 1]) * sin[at];
-        e.values.push_back(a + b);
-        e.terms.push_back(std::abs(a) + std::abs(b));
+      for (bool halves : {false, true}) {
+        Array x = random(dtype, shape, 1), cos = random(DType::kF32, {shape[1], shape[3]}, 2),
+              sin = random(DType::kF32, {shape[1], shape[3]}, 3);
+        Expected e;
+        for (std::int64_t i = 0; i < x.size(); ++i) {
+          std::int64_t d = shape[3], at = i / (d * shape[2]) % shape[1] * d + i % d;
+          std::int64_t apart = halves ? d / 2 : 1;
+          bool first = i % d / apart % 2 == 0;
+          double a = x[i] * cos[at], b = (first ? -x[i + apart] : x[i - apart]) * sin[at];
+          e.values.push_back(a + b);
+          e.terms.push_back(std::abs(a) + std::abs(b));
+        }
+        expect_close(run(graph::kRope, {{"halves", halves}}, {x, cos, sin}), e, {2, 0}, "rope");
       }
-      expect_close(run(graph::kRope, {}, {x, cos, sin}), e, {2, 0}, "rope");
     }
   }
 }

@@ -27,11 +27,31 @@ Value hidden_by_causality(Writer& w, std::int64_t queries, std::int64_t keys, co
   return w.compare("LT", query, w.iota(type, 1));
 }
 
+// q k' for each head, [B, H, Q, K]. Where a key-value head serves several of the queries', these stand side
+// by side in one product.
+Value query_key_products(Writer& w, const Value& q, const Value& k) {
+  DType wide = compute_dtype(q.type.dtype);
+  const Shape &s = q.type.shape, &ks = k.type.shape;
+  if (s[2] == ks[2]) return w.dot_general(q, k, Ints{0, 2}, Ints{0, 2}, Ints{3}, Ints{3}, wide);
+  Value grouped = w.reshape(w.transpose(q, Ints{0, 2, 1, 3}), {s[0], ks[2], s[2] / ks[2] * s[1], s[3]});
+  Value scores = w.dot_general(grouped, k, Ints{0, 1}, Ints{0, 2}, Ints{3}, Ints{3}, wide);
+  return w.reshape(scores, {s[0], s[2], s[1], ks[1]});
+}
+
+// weights [B, H, Q, K] times v, [B, H, Q, D].
+Value weighted_values(Writer& w, const Value& weights, const Value& v) {
+  const Shape &s = weights.type.shape, &vs = v.type.shape;
+  if (s[1] == vs[2]) return w.dot_general(weights, v, Ints{0, 1}, Ints{0, 2}, Ints{3}, Ints{1}, v.type.dtype);
+  Value grouped = w.reshape(weights, {s[0], vs[2], s[1] / vs[2] * s[2], s[3]});
+  Value out = w.dot_general(grouped, v, Ints{0, 1}, Ints{0, 2}, Ints{3}, Ints{1}, v.type.dtype);
+  return w.reshape(out, {s[0], s[1], s[2], vs[3]});
+}
+
 // Attention of a block of queries [B, Q, H, D], of which the first has the position `first` (i32 scalar).
 Value attend(Writer& w, const OpCall& call, const Value& q, const Value& k, const Value& v, const Value* bias,
              const Value& first) {
   DType wide = compute_dtype(q.type.dtype);
-  Value scores = w.dot_general(q, k, Ints{0, 2}, Ints{0, 2}, Ints{3}, Ints{3}, wide);  // [B, H, Q, K]
+  Value scores = query_key_products(w, q, k);
   const Shape shape = scores.type.shape;
   scores = w.binary("multiply", scores, call.attributes.get<double>("scale"));
   if (bias != nullptr) scores = w.binary("add", scores, w.broadcast_to(w.convert(*bias, wide), shape));
@@ -50,22 +70,22 @@ Value attend(Writer& w, const OpCall& call, const Value& q, const Value& k, cons
   Value none = w.compare("EQ", sum, w.splat(0, sum.type));
   sum = w.select(none, w.splat(1, sum.type), sum);
   Value weights = w.binary("divide", e, broadcast_back(w, sum, shape, last));
-  Value out = w.dot_general(w.convert(weights, q.type.dtype), v, Ints{0, 1}, Ints{0, 2}, Ints{3}, Ints{1},
-                            q.type.dtype);  // [B, H, Q, D]
-  return w.transpose(out, Ints{0, 2, 1, 3});
+  return w.transpose(weighted_values(w, w.convert(weights, q.type.dtype), v), Ints{0, 2, 1, 3});
 }
 
 Value attention(Writer& w, const OpCall& call, Operands x) {
   return lower_attention(w, call, x, kMaxScoreBytes);
 }
 
-// (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin) for the pairs of the last axis.
+// (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin) for the pairs of the last axis: neighbours, or a half apart.
 Value rope(Writer& w, const OpCall& call, Operands x) {
   const Shape& s = x[0].type.shape;
   Value wide = w.convert(x[0], DType::kF32);
-  Value pairs = w.reshape(wide, {s[0], s[1], s[2], s[3] / 2, 2});
-  Value real = w.slice_axis(pairs, 4, 0, 1), imaginary = w.slice_axis(pairs, 4, 1, 2);
-  Value turned = w.reshape(w.concatenate(std::array{w.unary("negate", imaginary), real}, 4), s);
+  bool halves = call.attributes.get<bool>("halves");
+  int axis = halves ? 3 : 4;
+  Value pairs = w.reshape(wide, {s[0], s[1], s[2], halves ? 2 : s[3] / 2, halves ? s[3] / 2 : 2});
+  Value real = w.slice_axis(pairs, axis, 0, 1), imaginary = w.slice_axis(pairs, axis, 1, 2);
+  Value turned = w.reshape(w.concatenate(std::array{w.unary("negate", imaginary), real}, axis), s);
   Value cos = w.broadcast(x[1], s, Ints{1, 3}), sin = w.broadcast(x[2], s, Ints{1, 3});
   Value y = w.binary("add", w.binary("multiply", wide, cos), w.binary("multiply", turned, sin));
   return w.convert(y, call.result.dtype);
