@@ -47,6 +47,7 @@ AddedToken read_token(const nlohmann::json& token, std::int64_t id, const std::s
                  flag(token, "normalized")};
   out.lstrip = flag(token, "lstrip");
   out.rstrip = flag(token, "rstrip");
+  out.special = flag(token, "special");
   if (flag(token, "single_word")) {
     fail(ErrorCode::kUnimplemented, "{}: 'single_word' of the added token {} is not supported", what,
          out.content);
@@ -58,10 +59,13 @@ AddedToken read_token(const nlohmann::json& token, std::int64_t id, const std::s
 
 AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
   for (const AddedToken& token : tokens) {
-    if (token.normalized == normalized && !token.content.empty()) tokens_.push_back(token);
+    if (token.normalized != normalized || token.content.empty()) continue;
+    tokens_[static_cast<unsigned char>(token.content[0])].push_back(token);
   }
-  std::ranges::stable_sort(tokens_, std::ranges::greater(),
-                           [](const AddedToken& t) { return t.content.size(); });
+  for (std::vector<AddedToken>& same_start : tokens_) {
+    std::ranges::stable_sort(same_start, std::ranges::greater(),
+                             [](const AddedToken& t) { return t.content.size(); });
+  }
 }
 
 std::vector<Segment> AddedTokens::split(std::string_view text) const {
@@ -69,8 +73,10 @@ std::vector<Segment> AddedTokens::split(std::string_view text) const {
   std::size_t begin = 0;
   for (std::size_t i = 0; i < text.size();) {
     std::string_view rest = text.substr(i);
-    auto it = std::ranges::find_if(tokens_, [&](const AddedToken& t) { return rest.starts_with(t.content); });
-    if (it == tokens_.end()) {
+    const std::vector<AddedToken>& candidates = tokens_[static_cast<unsigned char>(rest[0])];
+    auto it =
+        std::ranges::find_if(candidates, [&](const AddedToken& t) { return rest.starts_with(t.content); });
+    if (it == candidates.end()) {
       ++i;
       continue;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -15,6 +16,7 @@ struct AddedToken {
   std::int32_t id = 0;
   bool normalized = false;              // looked for after normalisation
   bool lstrip = false, rstrip = false;  // takes the white space before, after it along
+  bool special = false;                 // left out of decoded text
 };
 
 // A stretch of text between added tokens, or the id of one.
@@ -29,7 +31,7 @@ class AddedTokens {
   std::vector<Segment> split(std::string_view text) const;
 
  private:
-  std::vector<AddedToken> tokens_;  // longest first
+  std::array<std::vector<AddedToken>, 256> tokens_;  // by their first byte, longest first
 };
 
 // The tokens of tokenizer_config.json's added_tokens_decoder ({"id": {...}}), or of tokenizer.json's

@@ -56,8 +56,12 @@ const std::string& byte_character(unsigned char byte) { return alphabet()[byte];
 
 ByteLevelBpe::ByteLevelBpe(Vocabulary vocabulary,
                            const std::vector<std::pair<std::string, std::string>>& merges,
-                           std::string end_of_word_suffix, std::int32_t unknown_id, const std::string& what)
-    : vocabulary_(std::move(vocabulary)), suffix_(std::move(end_of_word_suffix)), unknown_id_(unknown_id) {
+                           std::string end_of_word_suffix, std::int32_t unknown_id, const std::string& what,
+                           bool whole_words)
+    : vocabulary_(std::move(vocabulary)),
+      suffix_(std::move(end_of_word_suffix)),
+      unknown_id_(unknown_id),
+      whole_words_(whole_words) {
   for (const auto& [piece, id] : vocabulary_) {
     if (!pieces_.emplace(id, piece).second) {
       fail(ErrorCode::kDataLoss, "{}: the id {} stands for both {} and {}", what, id, quote(pieces_[id]),
@@ -78,13 +82,21 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary vocabulary,
 }
 
 void ByteLevelBpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (whole_words_) {
+    std::string whole;
+    for (char c : word) whole += byte_character(static_cast<unsigned char>(c));
+    if (auto it = vocabulary_.find(whole + suffix_); it != vocabulary_.end())
+      return ids.push_back(it->second);
+  }
   std::vector<Symbol> symbols;
   for (std::size_t i = 0; i < word.size(); ++i) {
     std::string symbol = byte_character(static_cast<unsigned char>(word[i]));
     if (i + 1 == word.size()) symbol += suffix_;
     auto it = vocabulary_.find(symbol);
-    int index = static_cast<int>(i);
-    symbols.push_back({it == vocabulary_.end() ? unknown_id_ : it->second, index - 1, index + 1});
+    std::int32_t id = it == vocabulary_.end() ? unknown_id_ : it->second;
+    if (id == kNoUnknown) continue;
+    int index = static_cast<int>(symbols.size());
+    symbols.push_back({id, index - 1, index + 1});
   }
   if (symbols.empty()) return;
   symbols.back().next = -1;

@@ -12,13 +12,18 @@ namespace tessera::text {
 using Vocabulary = std::unordered_map<std::string, std::int32_t>;
 
 // Byte-pair encoding over bytes written as printable characters (the alphabet of GPT-2), with a suffix at the
-// end of each word where the vocabulary has one.
+// end of each word where the vocabulary has one (CLIP's has; those of language models have none).
 class ByteLevelBpe {
  public:
-  // Merges in order of rank. Throws kDataLoss, beginning with `what`, for a merge whose parts or result are
-  // not in the vocabulary.
+  // What a byte without a symbol of its own becomes: nothing.
+  static constexpr std::int32_t kNoUnknown = -1;
+
+  // Merges in order of rank. `whole_words` says that a word in the vocabulary is one token, whatever the
+  // merges make of it ("ignore_merges"). Throws kDataLoss, beginning with `what`, for a merge whose parts or
+  // result are not in the vocabulary.
   ByteLevelBpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-               std::string end_of_word_suffix, std::int32_t unknown_id, const std::string& what);
+               std::string end_of_word_suffix, std::int32_t unknown_id, const std::string& what,
+               bool whole_words = false);
 
   // Appends the ids of a word (bytes as they are). Time n log n in its length.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
@@ -42,6 +47,7 @@ class ByteLevelBpe {
   std::unordered_map<std::int32_t, std::string> pieces_;
   std::string suffix_;
   std::int32_t unknown_id_;
+  bool whole_words_;
 };
 
 // A byte as a character of that alphabet, in UTF-8.

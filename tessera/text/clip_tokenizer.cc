@@ -1,17 +1,14 @@
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "tessera/text/clip_tokenizer.h"
 
-#include <pcre2.h>
-
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tessera/base/error.h"
-#include "tessera/base/file.h"
 #include "tessera/base/json.h"
 #include "tessera/base/quote.h"
 #include "tessera/text/added_tokens.h"
+#include "tessera/text/bpe_files.h"
 #include "tessera/text/byte_level_bpe.h"
+#include "tessera/text/pattern.h"
 #include "tessera/text/unicode.h"
 
 namespace tessera::text {
@@ -19,46 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxFile = std::size_t{64} << 20;
-
-// The words of a normalised text. White space is spelled out: PCRE2's own notion of it is not Unicode's.
+// The words of a normalised text.
 constexpr const char* kWords =
-    R"(<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|)"
-    R"([^\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\p{L}\p{N}]+)";
-
-// A compiled pattern that finds its matches in a text, one after another.
-class Pattern {
- public:
-  explicit Pattern(const char* pattern) {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED,
-                              PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
-    check_internal(code_ != nullptr, "a pattern does not compile");
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // slower without, but right
-  }
-
-  template <typename F>
-  void for_each(std::string_view text, F f) const {
-    std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
-        pcre2_match_data_create_from_pattern(code_.get(), nullptr), &pcre2_match_data_free);
-    for (std::size_t at = 0; at < text.size();) {
-      int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                              PCRE2_NO_UTF_CHECK, match.get(), nullptr);
-      if (found < 1) return;
-      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-      if (range[1] <= at) return;  // an empty match, which the pattern cannot give
-      f(text.substr(range[0], range[1] - range[0]));
-      at = range[1];
-    }
-  }
-
- private:
-  struct Free {
-    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-  };
-  std::unique_ptr<pcre2_code, Free> code_;
-};
+    R"(<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+)";
 
 std::string normalise(std::string_view text) {
   std::string out;
@@ -76,7 +36,7 @@ class ClipTokenizer : public Tokenizer {
  public:
   ClipTokenizer(ByteLevelBpe bpe, const std::vector<AddedToken>& added, std::int32_t start, std::int32_t end,
                 std::int32_t pad, int max_length)
-      : bpe_(std::move(bpe)), raw_(added, false), normalised_(added, true), words_(kWords) {
+      : bpe_(std::move(bpe)), raw_(added, false), normalised_(added, true), words_(kWords, "CLIP's words") {
     before_ = {start};
     after_ = {end};
     pad_token_id_ = pad;
@@ -111,8 +71,8 @@ class ClipTokenizer : public Tokenizer {
         if (const auto* id = std::get_if<std::int32_t>(&segment)) {
           ids.push_back(*id);
         } else {
-          words_.for_each(std::get<std::string_view>(segment),
-                          [&](std::string_view word) { bpe_.encode(word, ids); });
+          words_.for_each_match(std::get<std::string_view>(segment),
+                                [&](std::string_view word) { bpe_.encode(word, ids); });
         }
       }
     }
@@ -125,55 +85,6 @@ class ClipTokenizer : public Tokenizer {
   Pattern words_;
   std::unordered_map<std::int32_t, std::string> added_pieces_;
 };
-
-Vocabulary read_vocabulary(const nlohmann::json& json, const std::string& what) {
-  if (!json.is_object()) fail(ErrorCode::kDataLoss, "{}: the vocabulary is not an object", what);
-  Vocabulary out;
-  for (const auto& [piece, id] : json.items()) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > (1 << 30)) {
-      fail(ErrorCode::kDataLoss, "{}: the id of {} is {}", what, quote(piece), quote(id.dump()));
-    }
-    out[piece] = id.get<std::int32_t>();
-  }
-  return out;
-}
-
-using Merges = std::vector<std::pair<std::string, std::string>>;
-
-std::pair<std::string, std::string> read_merge(const std::string& line, const std::string& what) {
-  auto space = line.find(' ');
-  if (space == std::string::npos || space == 0 || space + 1 == line.size() ||
-      line.find(' ', space + 1) != std::string::npos) {
-    fail(ErrorCode::kDataLoss, "{}: {} is no merge of two pieces", what, quote(line));
-  }
-  return {line.substr(0, space), line.substr(space + 1)};
-}
-
-Merges read_merges_file(const fs::path& path) {
-  std::istringstream lines(read_file(path, kMaxFile));
-  Merges out;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty() || (out.empty() && line.starts_with("#version"))) continue;
-    out.push_back(read_merge(line, path.string()));
-  }
-  return out;
-}
-
-Merges read_merges_json(const nlohmann::json& json, const std::string& what) {
-  if (!json.is_array()) fail(ErrorCode::kDataLoss, "{}: its merges are no list", what);
-  Merges out;
-  for (const auto& merge : json) {
-    if (merge.is_string()) {
-      out.push_back(read_merge(merge.get<std::string>(), what));
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      out.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
-    } else {
-      fail(ErrorCode::kDataLoss, "{}: {} is no merge of two pieces", what, quote(merge.dump()));
-    }
-  }
-  return out;
-}
 
 }  // namespace
 

@@ -1,9 +1,15 @@
 #include "tessera/text/tokenizer.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
+#include <ranges>
 
 #include "tessera/base/error.h"
 #include "tessera/base/quote.h"
+#include "tessera/text/bpe_tokenizer.h"
 #include "tessera/text/clip_tokenizer.h"
 #include "tessera/text/t5_tokenizer.h"
 #include "tessera/text/unicode.h"
@@ -26,11 +32,12 @@ struct Word {
   std::size_t begin, end;  // in bytes
 };
 
-std::vector<Word> words(std::string_view text) {
+// Those that begin at `from` or after it.
+std::vector<Word> words(std::string_view text, std::size_t from) {
   std::vector<Word> out;
   std::size_t begin = 0;
   bool inside = false;
-  for (std::size_t i = 0; i < text.size();) {
+  for (std::size_t i = from; i < text.size();) {
     std::size_t n = utf8_length(text[i]);
     bool space = is_white_space(decode_utf8(text.substr(i, n))[0]);
     if (space && inside) out.push_back({begin, i});
@@ -61,12 +68,11 @@ std::size_t first_lost(std::size_t count, F lost) {
 
 }  // namespace
 
-std::string Tokenizer::lost_text(std::string_view text, std::size_t room) const {
+std::string Tokenizer::lost_text(std::string_view text, std::size_t from, std::size_t room) const {
   auto lost_before = [&](std::size_t end) { return encode_text(text.substr(0, end)).size() > room; };
-  std::vector<Word> all = words(text);
+  std::vector<Word> all = words(text, from);
   std::size_t cut = first_lost(all.size(), [&](std::size_t i) { return lost_before(all[i].end); });
-  if (all.empty()) return std::string(text);
-  cut = std::min(cut, all.size() - 1);
+  if (cut == all.size()) return "";  // white space at the end, or the end of a chat's form
   std::size_t begin = all[cut].begin, end = all.back().end;
   std::vector<std::size_t> ends = character_ends(text, begin, all[cut].end);
   if (ends.size() > kLongWord) {
@@ -78,7 +84,10 @@ std::string Tokenizer::lost_text(std::string_view text, std::size_t room) const 
 
 Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   check_utf8(text, "the text");
-  auto special = before_.size() + after_.size();
+  const std::vector<std::int32_t> none;
+  const auto &before = options.add_special_tokens ? before_ : none,
+             &after = options.add_special_tokens ? after_ : none;
+  auto special = before.size() + after.size();
   int length = options.max_length.value_or(model_max_length_);
   if (length < static_cast<int>(special)) {
     invalid_argument("a text length of {} tokens does not hold the {} special tokens", length, special);
@@ -87,28 +96,31 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
   Encoding out;
   std::size_t room = static_cast<std::size_t>(length) - special;
   if (options.truncate && ids.size() > room) {
-    out.lost_text = lost_text(text, room);
+    out.lost_text = lost_text(text.substr(0, text.size() - options.form_after), options.form_before, room);
     ids.resize(room);
   }
-  out.ids = before_;
+  out.ids = before;
   out.ids.insert(out.ids.end(), ids.begin(), ids.end());
-  out.ids.insert(out.ids.end(), after_.begin(), after_.end());
+  out.ids.insert(out.ids.end(), after.begin(), after.end());
   out.attention_mask.assign(out.ids.size(), 1);
   if (options.pad && out.ids.size() < static_cast<std::size_t>(length)) {
-    out.ids.resize(static_cast<std::size_t>(length), pad_token_id_);
-    out.attention_mask.resize(static_cast<std::size_t>(length), 0);
+    std::size_t missing = static_cast<std::size_t>(length) - out.ids.size();
+    out.ids.insert(pads_left_ ? out.ids.begin() : out.ids.end(), missing, pad_token_id_);
+    out.attention_mask.insert(pads_left_ ? out.attention_mask.begin() : out.attention_mask.end(), missing, 0);
   }
   return out;
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, std::string_view class_name) {
-  if (class_name == "CLIPTokenizer" || class_name == "CLIPTokenizerFast") return load_clip_tokenizer(folder);
-  if (class_name == "T5Tokenizer" || class_name == "T5TokenizerFast") return load_t5_tokenizer(folder);
-  fail(ErrorCode::kUnimplemented,
-       "{}: the tokenizer class {} is not supported; supported: CLIPTokenizer, CLIPTokenizerFast, "
-       "T5Tokenizer, "
-       "T5TokenizerFast",
-       folder.string(), quote(class_name));
+  static const std::map<std::string_view, std::unique_ptr<Tokenizer> (*)(const std::filesystem::path&)> known{
+      {"CLIPTokenizer", load_clip_tokenizer},    {"CLIPTokenizerFast", load_clip_tokenizer},
+      {"T5Tokenizer", load_t5_tokenizer},        {"T5TokenizerFast", load_t5_tokenizer},
+      {"PixtralProcessor", load_bpe_tokenizer},  {"Qwen2Tokenizer", load_bpe_tokenizer},
+      {"Qwen2TokenizerFast", load_bpe_tokenizer}};
+  auto it = known.find(class_name);
+  if (it != known.end()) return it->second(folder);
+  fail(ErrorCode::kUnimplemented, "{}: the tokenizer class {} is not supported; supported: {}",
+       folder.string(), quote(class_name), fmt::join(std::views::keys(known), ", "));
 }
 
 }  // namespace tessera::text

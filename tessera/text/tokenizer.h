@@ -15,6 +15,9 @@ struct EncodeOptions {
   std::optional<int> max_length = std::nullopt;
   bool pad = true;
   bool truncate = true;
+  bool add_special_tokens = true;  // those that the tokenizer puts around every text
+  // Bytes at the beginning and the end of the text that a chat's form put there: they are not named as lost.
+  std::size_t form_before = 0, form_after = 0;
 };
 
 struct Encoding {
@@ -43,12 +46,14 @@ class Tokenizer {
   // Ids of the text alone.
   virtual std::vector<std::int32_t> encode_text(std::string_view text) const = 0;
 
-  // The words of the text from the first on that is not wholly within its first `room` ids.
-  std::string lost_text(std::string_view text, std::size_t room) const;
+  // The words of the text, those before the byte `from` left out, from the first on that is not wholly within
+  // its first `room` ids.
+  std::string lost_text(std::string_view text, std::size_t from, std::size_t room) const;
 
   std::vector<std::int32_t> before_, after_;  // special tokens around a text
   int model_max_length_ = 0;
   std::int32_t pad_token_id_ = 0;
+  bool pads_left_ = false;
 };
 
 // Loads the tokenizer in `folder` by the class that model_index.json names. Throws kUnimplemented, listing

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/text/chat.h"
 
 namespace tessera::text {
 namespace {
@@ -20,13 +21,23 @@ json load(const fs::path& path) {
   return json::parse(in);
 }
 
+// The ids of a prompt in its form, without the padding.
+std::vector<std::int32_t> chat_ids(const Tokenizer& tokenizer, const ChatForm& form,
+                                   const std::string& prompt) {
+  Encoding encoding = encode_chat(tokenizer, form, prompt, 4096);
+  std::vector<std::int32_t> out;
+  for (std::size_t i = 0; i < encoding.ids.size(); ++i) {
+    if (encoding.attention_mask[i] != 0) out.push_back(encoding.ids[i]);
+  }
+  return out;
+}
+
 // Checks every recorded string against the tokenizers below root/models. `hide` names files to do without.
 void check_goldens(const fs::path& root, const std::vector<std::string>& hide = {}) {
   json goldens = load(root / "goldens" / "tokenizers.json");
   int checked = 0;
   for (const auto& [name, golden] : goldens["tokenizers"].items()) {
     std::string cls = golden["class"];
-    if (!cls.starts_with("CLIP") && !cls.starts_with("T5")) continue;
     fs::path folder = root / "models" / name;
     fs::path copy;
     if (!hide.empty()) {
@@ -44,14 +55,23 @@ void check_goldens(const fs::path& root, const std::vector<std::string>& hide = 
       folder = copy;
     }
     auto tokenizer = load_tokenizer(folder, cls);
+    EXPECT_EQ(tokenizer->pad_token_id(), golden["pad_token_id"].get<int>()) << name;
+    EXPECT_EQ(tokenizer->model_max_length(), golden["model_max_length"].get<int>()) << name;
     bool clip = cls.starts_with("CLIP");
-    const json& padded = golden[clip ? "padded_77_ids" : "padded_64_ids"];
+    const ChatForm* form = find_chat_form(cls);
+    EXPECT_EQ(form != nullptr, golden.contains("chat_ids")) << name;
     for (std::size_t i = 0; i < goldens["strings"].size(); ++i) {
       std::string text = goldens["strings"][i];
       EXPECT_EQ(json(tokenizer->encode(text, {.pad = false, .truncate = false}).ids), golden["ids"][i])
           << name << " string " << i << ": " << text;
-      EXPECT_EQ(json(tokenizer->encode(text, {.max_length = clip ? 77 : 64}).ids), padded[i])
-          << name << " string " << i << ": " << text;
+      if (form != nullptr) {
+        EXPECT_EQ(json(chat_ids(*tokenizer, *form, text)), golden["chat_ids"][i])
+            << name << " string " << i << ": " << text;
+      } else {
+        EXPECT_EQ(json(tokenizer->encode(text, {.max_length = clip ? 77 : 64}).ids),
+                  golden[clip ? "padded_77_ids" : "padded_64_ids"][i])
+            << name << " string " << i << ": " << text;
+      }
       ++checked;
     }
   }
@@ -71,6 +91,25 @@ TEST(ReferenceTokenizers, GiveTheRecordedIds) {
   if (!fs::exists(TESSERA_REFERENCE_DATA))
     GTEST_SKIP() << "the larger reference set is not beside the project";
   check_goldens(TESSERA_REFERENCE_DATA);
+}
+
+// The whole vocabularies of Mistral and Qwen.
+TEST(ReferenceTokenizers, GiveTheRecordedIdsWithFullVocabularies) {
+  if (!fs::exists(TESSERA_REFERENCE_DATA))
+    GTEST_SKIP() << "the larger reference set is not beside the project";
+  fs::path root = TESSERA_REFERENCE_DATA;
+  json goldens = load(root / "goldens" / "tokenizers_full.json");
+  for (auto [name, cls] : {std::pair("mistral-tekken-131072", "PixtralProcessor"),
+                           std::pair("qwen-151643", "Qwen2TokenizerFast")}) {
+    auto tokenizer = load_tokenizer(root / "tokenizers" / name, cls);
+    const json& ids = goldens["tokenizers"][name]["ids"];
+    ASSERT_EQ(ids.size(), goldens["strings"].size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      std::string text = goldens["strings"][i];
+      EXPECT_EQ(json(tokenizer->encode(text, {.pad = false, .truncate = false}).ids), ids[i])
+          << name << " string " << i << ": " << text;
+    }
+  }
 }
 
 std::unique_ptr<Tokenizer> demo(const char* part) {
@@ -138,6 +177,70 @@ TEST(Truncation, RefusesALengthWithoutRoomForTheSpecialTokens) {
   EXPECT_THROW(demo("tokenizer")->encode("a", {.max_length = 1}), Error);
 }
 
+std::unique_ptr<Tokenizer> compact(const char* model, const char* cls) {
+  return load_tokenizer(fs::path(TESSERA_TEST_DATA) / "models" / model / "tokenizer", cls);
+}
+
+TEST(Chat, PadsOnTheSideThatTheConfigNames) {
+  for (auto [model, cls, left] : {std::tuple("flux2-dev", "PixtralProcessor", true),
+                                  std::tuple("flux2-klein", "Qwen2TokenizerFast", false)}) {
+    auto tokenizer = compact(model, cls);
+    std::vector<std::int32_t> ids = chat_ids(*tokenizer, *find_chat_form(cls), "a red apple");
+    std::size_t pads = 7;
+    Encoding padded =
+        encode_chat(*tokenizer, *find_chat_form(cls), "a red apple", static_cast<int>(ids.size() + pads));
+    std::vector<std::int32_t> mask(ids.size(), 1);
+    ids.insert(left ? ids.begin() : ids.end(), pads, tokenizer->pad_token_id());
+    mask.insert(left ? mask.begin() : mask.end(), pads, 0);
+    EXPECT_EQ(padded.ids, ids) << model;
+    EXPECT_EQ(padded.attention_mask, mask) << model;
+    EXPECT_EQ(padded.lost_text, "") << model;
+  }
+}
+
+// The form is cut off first, which loses no word; what is lost is named in the prompt's words.
+TEST(Chat, TruncationNamesWordsOfThePrompt) {
+  for (auto [model, cls] :
+       {std::pair("flux2-dev", "PixtralProcessor"), std::pair("flux2-klein", "Qwen2TokenizerFast")}) {
+    auto tokenizer = compact(model, cls);
+    const ChatForm& form = *find_chat_form(cls);
+    std::string prompt = "A Red Apple on a BLUE table";
+    int whole = static_cast<int>(chat_ids(*tokenizer, form, prompt).size());
+    int end = static_cast<int>(
+        tokenizer->encode(form.after, {.pad = false, .add_special_tokens = false}).ids.size());
+    EXPECT_EQ(encode_chat(*tokenizer, form, prompt, whole - 1).lost_text, "") << model;
+    EXPECT_EQ(encode_chat(*tokenizer, form, prompt, whole - end).lost_text, "") << model;
+    EXPECT_EQ(encode_chat(*tokenizer, form, prompt, whole - end - 1).lost_text, "table") << model;
+    EXPECT_EQ(encode_chat(*tokenizer, form, prompt, 1).lost_text, prompt) << model;
+  }
+}
+
+TEST(Chat, DecodesTheTextWithoutSpecialTokens) {
+  for (auto [model, cls] :
+       {std::pair("flux2-dev", "PixtralProcessor"), std::pair("flux2-klein", "Qwen2TokenizerFast")}) {
+    auto tokenizer = compact(model, cls);
+    std::string text = "A Red  Apple, Caf\u00c9 \U0001F9D1\u200d\U0001F680\n";
+    Encoding encoding = tokenizer->encode(text, {.max_length = 200});
+    EXPECT_EQ(tokenizer->decode(encoding.ids), text) << model;
+  }
+}
+
+TEST(HostileText, IsEncodedByLanguageModelsTokenizers) {
+  for (auto [model, cls] :
+       {std::pair("flux2-dev", "PixtralProcessor"), std::pair("flux2-klein", "Qwen2TokenizerFast")}) {
+    auto tokenizer = compact(model, cls);
+    EXPECT_THROW(tokenizer->encode("ab\xff"), Error);
+    std::string spaces(100000, ' '), brackets(20000, '['), nul("a\0b", 3);
+    for (const std::string& text :
+         {spaces, spaces + "x", std::string(100000, 'a'), std::string(50000, 'A'), std::string(20000, '\n'),
+          std::string(20000, '!'), brackets, nul, std::string("e\u0301\u0302")}) {
+      Encoding e = encode_chat(*tokenizer, *find_chat_form(cls), text, 512);
+      EXPECT_EQ(e.ids.size(), 512u);
+      EXPECT_EQ(e.attention_mask.size(), 512u);
+    }
+  }
+}
+
 TEST(HostileText, IsEncodedOrRefused) {
   for (const char* part : {"tokenizer", "tokenizer_2"}) {
     auto tokenizer = demo(part);
@@ -196,6 +299,33 @@ TEST(DamagedFiles, AreRefusedByName) {
   refuses("T5Tokenizer", "Unigram");
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["a"]]}})");
   refuses("T5Tokenizer", "tokenizer.json");
+  fresh();
+  refuses("PixtralProcessor", "tokenizer.json");
+  auto refuses_bpe = [&](const char* rest, const char* needle) {
+    write("tokenizer.json", std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, )"
+                                        R"("added_tokens": [{"id": 1, "content": "<pad>"}])") +
+                                rest + "}");
+    refuses("PixtralProcessor", needle);
+  };
+  refuses_bpe("", "pad_token");
+  write("tokenizer_config.json", R"({"pad_token": "<pad>"})");
+  EXPECT_EQ(load_tokenizer(folder, "PixtralProcessor")->encode("aab", {.max_length = 4}).ids,
+            (std::vector<std::int32_t>{0, 0, 1, 1}));  // a byte without a piece is passed over
+  refuses_bpe(R"(, "normalizer": {"type": "NFKC"})", "NFKC");
+  refuses_bpe(R"(, "pre_tokenizer": {"type": "Whitespace"})", "Whitespace");
+  refuses_bpe(R"(, "pre_tokenizer": {"type": "Sequence", "pretokenizers": 1})", "pre_tokenizer");
+  refuses_bpe(R"(, "pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "("}})",
+              "does not compile");
+  refuses_bpe(R"(, "post_processor": {"type": "BertProcessing"})", "BertProcessing");
+  refuses_bpe(
+      R"(, "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]})",
+      "template");
+  refuses_bpe(R"(, "post_processor": {"type": "TemplateProcessing", "single": [3]})", "template");
+  write("tokenizer_config.json", R"({"pad_token": "<pad>", "padding_side": "top"})");
+  refuses("PixtralProcessor", "template");
+  refuses_bpe("", "padding_side");
+  write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["a", 0]]}})");
+  refuses("Qwen2TokenizerFast", "BPE");
   fresh();
   std::ifstream in(fs::path(TESSERA_DEMO_MODEL) / "tokenizer_2" / "spiece.model", std::ios::binary);
   std::string whole((std::istreambuf_iterator<char>(in)), {});
