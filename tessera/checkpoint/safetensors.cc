@@ -187,6 +187,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   }
   std::ranges::sort(tensors_, {}, &TensorView::name);
   check_layout(tensors_, data, path);
+  std::erase_if(tensors_, [](const TensorView& t) { return t.name.starts_with(kPaddingPrefix); });
 }
 
 const TensorView* SafetensorsFile::find(std::string_view name) const {

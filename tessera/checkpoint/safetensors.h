@@ -24,6 +24,10 @@ struct TensorView {
   std::shared_ptr<const void> owner;
 };
 
+// Tensors whose names begin so hold nothing: align_checkpoint puts them between others where other readers
+// allow no hole. They are checked and then passed over.
+inline constexpr std::string_view kPaddingPrefix = "tessera_padding.";
+
 // A safetensors file (https://github.com/huggingface/safetensors, "Format"), mapped read-only. Opening reads
 // and checks the whole header, so every view it hands out lies inside the file.
 //

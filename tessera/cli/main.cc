@@ -25,11 +25,13 @@ struct Command {
   int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 4> kCommands{{
+constexpr std::array<Command, 6> kCommands{{
     {"generate", "draw pictures from a prompt", run_generate},
     {"info", "say what a checkpoint holds", run_info},
     {"tokenize", "show the tokens that a prompt becomes", run_tokenize},
     {"devices", "list the devices and their plugins", run_devices},
+    {"align", "copy a checkpoint so that a CPU can use it from its files", run_align},
+    {"cache", "list or clear the compiled programs on disk", run_cache},
 }};
 
 std::string help() {
@@ -76,7 +78,7 @@ int run_guarded(const std::vector<std::string>& arguments) {
         fmt::format("{} (see 'tessera {}--help')", e.what(), of_command ? arguments[0] + " " : ""));
     return 2;
   } catch (const Interrupted&) {
-    console::error("interrupted; no picture was written");
+    console::error("interrupted; nothing was written");
     return interrupt_status();
   } catch (const std::bad_alloc&) {
     console::error("there is not enough memory");
