@@ -3,10 +3,12 @@
 # The plugin is not instrumented. Thread sanitizer therefore has to leave out what is done inside it
 # (ignore_noninstrumented_modules; without it thousands of suppressed reports make a run 50 times slower) and reports
 # that pass through it (tests/tsan.supp).
-set(TESSERA_TEST_ENVIRONMENT "")
+#
+# Compiled programs are kept in the build folder, never in the home of whoever runs the tests.
+set(TESSERA_TEST_ENVIRONMENT "TESSERA_CACHE_DIR=${PROJECT_BINARY_DIR}/program-cache")
 if(TESSERA_SANITIZE)
   set(supp "${PROJECT_SOURCE_DIR}/tests")
-  set(TESSERA_TEST_ENVIRONMENT
+  list(APPEND TESSERA_TEST_ENVIRONMENT
     "ASAN_OPTIONS=detect_stack_use_after_return=1:check_initialization_order=1:strict_init_order=1"
     "LSAN_OPTIONS=suppressions=${supp}/lsan.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1"

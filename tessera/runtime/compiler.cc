@@ -6,6 +6,8 @@
 #include <chrono>
 
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/runtime/environment_key.h"
 
 namespace tessera {
 namespace {
@@ -78,19 +80,58 @@ std::shared_ptr<pjrt::Executable> Compiler::compile(const graph::Program& progra
   }
 }
 
+const std::string& Compiler::environment_of(const pjrt::Client& client) {
+  std::lock_guard lock(mutex_);
+  std::string& environment = environments_[&client];
+  if (environment.empty()) environment = environment_key(client);
+  return environment;
+}
+
+std::shared_ptr<pjrt::Executable> Compiler::load(const std::string& key, const pjrt::Client& client,
+                                                 const pjrt::CompileOptions& options) {
+  std::optional<std::string> bytes = disk_->load(key);
+  if (!bytes) return nullptr;
+  try {
+    std::shared_ptr<pjrt::Executable> executable = client.deserialize(*bytes, options);
+    ++disk_hits_;
+    return executable;
+  } catch (const Error& error) {
+    disk_->forget(key, error.what());
+    return nullptr;
+  }
+}
+
+void Compiler::store(const std::string& key, const pjrt::Executable& executable) {
+  try {
+    disk_->store(key, executable.serialize());
+  } catch (const Error& error) {
+    // A plugin that cannot serialise its programs compiles them in each process.
+    log(LogLevel::kInfo, "a program is not kept on disk: {}", error.what());
+  }
+}
+
 std::unique_ptr<CompiledProgram> Compiler::make(const graph::Program& program, const pjrt::Client& client,
                                                 std::vector<int> aliases) {
   auto start = std::chrono::steady_clock::now();
   std::string text = write(program, aliases);
+  pjrt::CompileOptions options = options_for(*program.mesh, client);
   auto made = std::make_unique<CompiledProgram>();
-  made->executable = compile(program, client, text, options_for(*program.mesh, client));
+  std::string key;
+  if (disk_) {
+    key = program_key(environment_of(client), text, options.serialize());
+    made->executable = load(key, client, options);
+  }
+  if (!made->executable) {
+    made->executable = compile(program, client, text, options);
+    ++compiles_;
+    compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (disk_) store(key, *made->executable);
+  }
   made->scratch_bytes = made->executable->memory_stats().temp;
   made->aliases = std::move(aliases);
   for (const NodePtr& output : program.outputs) {
     made->output_bytes.push_back(dtype_bytes(output->type().dtype, output->type().shape.elements()));
   }
-  ++compiles_;
-  compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return made;
 }
 

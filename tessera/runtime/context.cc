@@ -93,7 +93,12 @@ Context::Context() : Context(Options()) {}
 Context::Context(Options options) : impl_(std::make_unique<Impl>()) {
   impl_->plugins = options.plugins ? std::move(options.plugins) : std::make_shared<pjrt::PluginRegistry>();
   impl_->client_options = std::move(options.client_options);
-  impl_->compiler.emplace(options.lowerings != nullptr ? *options.lowerings : kernels::lowerings());
+  if (!options.disk_cache) {
+    auto found = disk_cache_options_from_environment();
+    options.disk_cache = found ? std::make_shared<DiskCache>(*found) : nullptr;
+  }
+  impl_->compiler.emplace(options.lowerings != nullptr ? *options.lowerings : kernels::lowerings(),
+                          *options.disk_cache);
   if (!options.mode) options.mode = execution_mode_from_environment();
   impl_->mode = options.mode.value_or(ExecutionMode::kEager);
   constexpr const char* kLimit = "TESSERA_DEVICE_MEMORY_LIMIT";

@@ -14,6 +14,7 @@
 
 #include "tessera/graph/program.h"
 #include "tessera/pjrt/registry.h"
+#include "tessera/runtime/disk_cache.h"
 #include "tessera/runtime/execution_mode.h"
 #include "tessera/runtime/memory.h"
 #include "tessera/runtime/tensor.h"
@@ -53,6 +54,9 @@ class Context : public graph::Evaluator {
     // How operations become programs; if not given, as the environment says
     // (execution_mode_from_environment), else strict eager.
     std::optional<ExecutionMode> mode = {};
+    // Where compiled programs are kept for later processes; if not given, as the environment says
+    // (disk_cache_options_from_environment); null for nowhere.
+    std::optional<std::shared_ptr<DiskCache>> disk_cache = {};
     // How operations are lowered, where not as kernels/ does it; outlives the context.
     const graph::LoweringTable* lowerings = nullptr;
   };
