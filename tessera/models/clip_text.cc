@@ -19,6 +19,7 @@ ClipTextConfig ClipTextConfig::from_json(const nn::Config& c) {
   out.max_position_embeddings = c.size("max_position_embeddings", out.max_position_embeddings);
   out.num_hidden_layers = c.count("num_hidden_layers", out.num_hidden_layers);
   out.num_attention_heads = c.size("num_attention_heads", out.num_attention_heads);
+  out.projection_dim = c.size("projection_dim", out.projection_dim);
   out.eos_token_id = c.integer("eos_token_id", out.eos_token_id);
   out.layer_norm_eps = c.number("layer_norm_eps", out.layer_norm_eps);
   out.hidden_act = c.text("hidden_act", out.hidden_act);
@@ -60,7 +61,14 @@ struct ClipTextModel::Layer : nn::Located {
 };
 
 ClipTextModel::ClipTextModel(const ClipTextConfig& config, const nn::Scope& scope)
-    : Module("CLIPTextModel"), config_(config) {
+    : ClipTextModel("CLIPTextModel", config, scope, false) {}
+
+ClipTextModelWithProjection::ClipTextModelWithProjection(const ClipTextConfig& config, const nn::Scope& scope)
+    : ClipTextModel("CLIPTextModelWithProjection", config, scope, true) {}
+
+ClipTextModel::ClipTextModel(std::string class_name, const ClipTextConfig& config, const nn::Scope& scope,
+                             bool projection)
+    : Module(std::move(class_name)), config_(config) {
   // Published checkpoints name everything text_model.*; newer files lack the prefix.
   bool prefixed = (scope / "text_model" / "embeddings" / "token_embedding").has("weight") ||
                   !(scope / "embeddings" / "token_embedding").has("weight");
@@ -75,6 +83,10 @@ ClipTextModel::ClipTextModel(const ClipTextConfig& config, const nn::Scope& scop
     layers_.emplace_back(config, root / "encoder" / "layers" / i);
   final_layer_norm_ =
       std::make_unique<nn::LayerNorm>(root / "final_layer_norm", config.hidden_size, config.layer_norm_eps);
+  if (projection) {
+    text_projection_ = std::make_unique<nn::Linear>(scope / "text_projection", config.hidden_size,
+                                                    config.projection_dim, false);
+  }
 }
 
 ClipTextModel::~ClipTextModel() = default;
@@ -108,6 +120,7 @@ ClipTextModel::Output ClipTextModel::run(Context& context, const graph::MeshPtr&
   if (observe) observe("final_layer_norm", out.last_hidden_state);
   std::vector<std::int32_t> pooled = clip_pooling_positions(ids, shape, config_.eos_token_id);
   out.pooled = ops::take_rows(out.last_hidden_state, context.from_i32(pooled, {shape[0]}, mesh));
+  if (text_projection_) out.pooled = (*text_projection_)(out.pooled);
   return out;
 }
 

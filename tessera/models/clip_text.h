@@ -13,6 +13,7 @@ namespace tessera::models {
 struct ClipTextConfig {
   std::int64_t vocab_size = 49408, hidden_size = 512, intermediate_size = 2048, max_position_embeddings = 77;
   std::int64_t num_hidden_layers = 12, num_attention_heads = 8, eos_token_id = 49407;
+  std::int64_t projection_dim = 512;  // of ClipTextModelWithProjection alone
   double layer_norm_eps = 1e-5;
   std::string hidden_act = "quick_gelu";
 
@@ -37,6 +38,10 @@ class ClipTextModel : public nn::Module {
   Output forward(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
                  const Shape& shape, const nn::Observer& observe = {}) const;
 
+ protected:
+  ClipTextModel(std::string class_name, const ClipTextConfig& config, const nn::Scope& scope,
+                bool projection);
+
  private:
   Output run(Context& context, const graph::MeshPtr& mesh, std::span<const std::int32_t> ids,
              const Shape& shape, const nn::Observer& observe) const;
@@ -46,6 +51,14 @@ class ClipTextModel : public nn::Module {
   std::unique_ptr<nn::Embedding> token_embedding_, position_embedding_;
   std::vector<Layer> layers_;
   std::unique_ptr<nn::LayerNorm> final_layer_norm_;
+  std::unique_ptr<nn::Linear> text_projection_;
+};
+
+// Transformers' CLIPTextModelWithProjection: as above, but `pooled` goes through a linear layer, to
+// [B, projection_dim].
+class ClipTextModelWithProjection : public ClipTextModel {
+ public:
+  ClipTextModelWithProjection(const ClipTextConfig& config, const nn::Scope& scope);
 };
 
 // For each of the rows of ids [B, S], the position that CLIP pools at: the largest id where eos_token_id is 2

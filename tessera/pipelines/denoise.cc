@@ -4,6 +4,7 @@
 
 #include <deque>
 
+#include "tessera/ops/ops.h"
 #include "tessera/runtime/pending.h"
 
 namespace tessera::pipelines {
@@ -30,6 +31,12 @@ DeviceSchedule upload_schedule(Context& context, const graph::MeshPtr& mesh, std
     schedule.sigma_change.push_back(context.from_f32(std::span(&change, 1), {}, mesh));
   }
   return schedule;
+}
+
+Tensor guide(const Tensor& scale, const Tensor& from, const Tensor& to) {
+  Tensor start = ops::cast(from, DType::kF32);
+  Tensor difference = ops::subtract(ops::cast(to, DType::kF32), start);
+  return ops::cast(ops::add(start, ops::multiply(scale, difference)), to.dtype());
 }
 
 Denoised denoise(Tensor latents, const DeviceSchedule& schedule, int begin, int end, const ModelCall& model,

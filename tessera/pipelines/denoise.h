@@ -22,6 +22,9 @@ DeviceSchedule upload_schedule(Context& context, const graph::MeshPtr& mesh, std
                                std::span<const float> model_time, std::span<const float> sigmas,
                                std::int64_t batch);
 
+// Classifier-free guidance: from + scale * (to - from) for a scale f32 [], computed in f32 and rounded once.
+Tensor guide(const Tensor& scale, const Tensor& from, const Tensor& to);
+
 // Predicts the change of the latents at a step.
 using ModelCall = std::function<Tensor(int step, const Tensor& latents, const Tensor& model_time)>;
 // Makes the latents of the next step from the prediction.

@@ -22,6 +22,13 @@ std::unique_ptr<text::Tokenizer> Loader::tokenizer(std::string_view component) c
   return text::load_tokenizer(found.folder, found.class_name);
 }
 
+void check_compute_dtype(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kBF16) return;
+  fail(ErrorCode::kUnimplemented,
+       "computing in {} is not supported; use f32 or bf16 (weights of any float dtype are converted)",
+       dtype_name(dtype));
+}
+
 TokenBatch tokenize_batch(const text::Tokenizer& tokenizer, std::string_view encoder,
                           const std::vector<std::string>& texts, int length) {
   TokenBatch batch;

@@ -46,6 +46,9 @@ class Loader {
   const checkpoint::ModelFolder& folder_;
 };
 
+// Throws kUnimplemented unless a pipeline can compute in it.
+void check_compute_dtype(DType dtype);
+
 // Token ids of a batch of texts, padded and cut to one length: i32 [B, length].
 struct TokenBatch {
   Shape shape;

@@ -1,5 +1,6 @@
 #include "tessera/base/error.h"
 #include "tessera/pipelines/flux_pipeline.h"
+#include "tessera/pipelines/stable_diffusion_3_pipeline.h"
 #include "tessera/pipelines/text_to_image.h"
 
 namespace tessera::pipelines {
@@ -9,7 +10,12 @@ std::unique_ptr<TextToImage> load_pipeline(const checkpoint::ModelFolder& folder
   if (folder.pipeline_class() == "FluxPipeline") {
     return FluxPipeline::from_pretrained(folder, context, options, hooks);
   }
-  fail(ErrorCode::kUnimplemented, "{}: the pipeline class {} is not supported; supported: FluxPipeline",
+  if (folder.pipeline_class() == "StableDiffusion3Pipeline") {
+    return StableDiffusion3Pipeline::from_pretrained(folder, context, options, hooks);
+  }
+  fail(ErrorCode::kUnimplemented,
+       "{}: the pipeline class {} is not supported; supported: FluxPipeline, "
+       "StableDiffusion3Pipeline",
        folder.path().string(), folder.pipeline_class());
 }
 

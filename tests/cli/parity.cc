@@ -60,6 +60,8 @@ void add_option(std::vector<std::string>& out, const std::string& name, const js
       {"prompt_2", "--prompt-2"},
       {"negative_prompt", "--negative-prompt"},
       {"negative_prompt_2", "--negative-prompt-2"},
+      {"prompt_3", "--prompt-3"},
+      {"negative_prompt_3", "--negative-prompt-3"},
       {"height", "--height"},
       {"width", "--width"},
       {"num_inference_steps", "--steps"},
@@ -68,6 +70,11 @@ void add_option(std::vector<std::string>& out, const std::string& name, const js
       {"true_cfg_scale", "--true-cfg-scale"},
       {"num_images_per_prompt", "--images-per-prompt"},
       {"max_sequence_length", "--max-sequence-length"},
+      {"clip_skip", "--clip-skip"},
+      {"skip_guidance_layers", "--skip-guidance-layers"},
+      {"skip_layer_guidance_scale", "--skip-layer-guidance-scale"},
+      {"skip_layer_guidance_start", "--skip-layer-guidance-start"},
+      {"skip_layer_guidance_stop", "--skip-layer-guidance-stop"},
       {"seed", "--seed"},
   };
   std::string option;
@@ -76,7 +83,7 @@ void add_option(std::vector<std::string>& out, const std::string& name, const js
   }
   if (option.empty())
     throw std::runtime_error(fmt::format("the case has an argument {} that is not known here", name));
-  if (value.is_array() && name == "sigmas") {
+  if (value.is_array() && (name == "sigmas" || name == "skip_guidance_layers")) {
     std::string list;
     for (const json& v : value) list += (list.empty() ? "" : ",") + number(v);
     out.push_back(option + "=" + list);

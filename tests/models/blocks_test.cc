@@ -9,6 +9,7 @@
 #include "tessera/models/autoencoder_kl.h"
 #include "tessera/models/clip_text.h"
 #include "tessera/models/flux_transformer.h"
+#include "tessera/models/sd3_transformer.h"
 #include "tessera/models/t5_encoder.h"
 #include "tessera/ops/ops.h"
 #include "tests/testing/golden.h"
@@ -88,6 +89,8 @@ struct Component {
 
 using ClipPart = Component<ClipTextModel, ClipTextConfig>;
 using T5Part = Component<T5Encoder, T5Config>;
+using ClipProjectionPart = Component<ClipTextModelWithProjection, ClipTextConfig>;
+using Sd3Part = Component<Sd3Transformer, Sd3TransformerConfig>;
 using FluxPart = Component<FluxTransformer, FluxTransformerConfig>;
 using VaePart = Component<AutoencoderKlDecoder, AutoencoderKlConfig>;
 
@@ -138,23 +141,37 @@ void check_flux(const std::filesystem::path& root, const std::string& name) {
   checker.expect_complete({"text_encoder", "text_encoder_2", "transformer", "vae"});
 }
 
-// The encoders and the decoder of Stable Diffusion 3: two more CLIPs, one with the exact gelu, whose hidden
-// states before the last layer stand side by side, before T5's, in rows padded with zeros to T5's width.
+void check_sd3_transformer(const Golden& golden, Context& context, Checker& checker) {
+  Sd3Part sd3(golden, context, "transformer");
+  auto doubled = [&](const char* of_negative, const char* of_prompt) {
+    return ops::concatenate({load(context, golden.at(of_negative)), load(context, golden.at(of_prompt))}, 0);
+  };
+  Tensor out = sd3.model.forward(
+      load(context, golden.at("transformer_in_step0")), doubled("negative_prompt_embeds", "prompt_embeds"),
+      doubled("negative_pooled_prompt_embeds", "pooled_prompt_embeds"),
+      load(context, golden.at("transformer_timestep_step0")), {}, checker.observer("transformer"));
+  checker.expect_golden(out, "transformer_out_step0");
+}
+
+// Stable Diffusion 3: two CLIPs, one with the exact gelu, whose hidden states before the last layer stand
+// side by side, before T5's, in rows padded with zeros to T5's width.
 void check_sd3(const std::filesystem::path& root, const std::string& name) {
   Golden golden = testing::load_golden(root, name, "basic");
   Context context;
   Checker checker(golden);
-  ClipPart clip_l(golden, context, "text_encoder", {"text_projection."});
-  ClipPart clip_g(golden, context, "text_encoder_2", {"text_projection."});
+  ClipProjectionPart clip_l(golden, context, "text_encoder"), clip_g(golden, context, "text_encoder_2");
   T5Part t5(golden, context, "text_encoder_3");
-  std::vector<Tensor> l = encode(clip_l, golden, context, checker).hidden_states;
-  std::vector<Tensor> g = encode(clip_g, golden, context, checker).hidden_states;
-  Tensor clip = ops::concatenate({l.at(l.size() - 2), g.at(g.size() - 2)}, 2);
+  ClipTextModel::Output l = encode(clip_l, golden, context, checker),
+                        g = encode(clip_g, golden, context, checker);
+  checker.expect_golden(ops::concatenate({l.pooled, g.pooled}, 1), "pooled_prompt_embeds");
+  Tensor clip = ops::concatenate(
+      {l.hidden_states.at(l.hidden_states.size() - 2), g.hidden_states.at(g.hidden_states.size() - 2)}, 2);
   Tensor sequence = encode(t5, golden, context, checker);
   clip = ops::pad(clip, {0, 0, 0}, {0, 0, sequence.dim(2) - clip.dim(2)});
   checker.expect_golden(ops::concatenate({clip, sequence}, 1), "prompt_embeds");
+  check_sd3_transformer(golden, context, checker);
   check_vae(golden, context, checker);
-  checker.expect_complete({"text_encoder", "text_encoder_2", "text_encoder_3", "vae"});
+  checker.expect_complete({"text_encoder", "text_encoder_2", "text_encoder_3", "transformer", "vae"});
 }
 
 // FLUX.2's decoder, which has a post_quant_conv. (The statistics `bn.` belong to its pipeline.)
@@ -243,6 +260,7 @@ TEST(Configs, ALayerCountHasABound) {
   refused("num_layers", T5Config::from_json);
   refused("num_layers", FluxTransformerConfig::from_json);
   refused("num_single_layers", FluxTransformerConfig::from_json);
+  refused("num_layers", Sd3TransformerConfig::from_json);
   refused("layers_per_block", AutoencoderKlConfig::from_json);
 }
 

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/pipelines/text_to_image.h"
+#include "tessera/schedulers/flow_match_euler.h"
+
+// What every pipeline settles about a call before any work.
+namespace tessera::pipelines {
+
+// A pipeline's own values for what was not given.
+struct CallDefaults {
+  std::int64_t height = 1024, width = 1024;  // pixels
+  int num_inference_steps = 28;
+  int max_sequence_length = 512, longest_sequence_length = 512;
+};
+
+// A call with its defaults filled in (the caller's value, else the checkpoint's in tessera.json, else the
+// pipeline's) and checked.
+struct CommonPlan {
+  std::size_t prompts = 0;
+  int images_per_prompt = 1;
+  std::int64_t height = 0, width = 0;  // as asked for
+  int steps = 0, max_sequence_length = 0;
+
+  std::int64_t images() const { return static_cast<std::int64_t>(prompts) * images_per_prompt; }
+};
+
+// Throws kInvalidArgument, naming the argument, for what no pipeline takes: no prompt, no seed, another
+// number of seeds than one or one an image, sigmas and steps that differ, sizes out of range.
+CommonPlan common_plan(const Arguments& arguments, const checkpoint::ModelFolder& folder,
+                       const CallDefaults& defaults);
+
+// Throws kInvalidArgument unless the value is a finite number.
+void check_finite(std::string_view argument, double value);
+
+// The settings of a call that every pipeline has, for metadata.
+std::vector<std::pair<std::string, std::string>> common_settings(const Arguments& arguments,
+                                                                 const CommonPlan& plan);
+
+// The latents that the caller gave, on the device as `dtype`. Throws kInvalidArgument for another shape than
+// `wanted`.
+Tensor given_latents(Context& context, const graph::MeshPtr& mesh, const Latents& latents,
+                     const Shape& wanted, DType dtype);
+// Noise drawn from the seeds, on the device; "noise" of the trace.
+Tensor drawn_latents(Context& context, const graph::MeshPtr& mesh, const std::vector<std::uint64_t>& seeds,
+                     const Shape& shape, DType dtype, Trace* trace);
+
+// latents_init, timesteps and sigmas of the trace.
+void trace_start(Trace& trace, const Tensor& latents, const schedulers::Schedule& schedule);
+
+}  // namespace tessera::pipelines
