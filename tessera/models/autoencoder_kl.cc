@@ -16,34 +16,42 @@ constexpr double kNormEps = 1e-6;
 
 AutoencoderKlConfig AutoencoderKlConfig::from_json(const nn::Config& c) {
   AutoencoderKlConfig out;
-  out.latent_channels = c.size("latent_channels", out.latent_channels);
-  out.out_channels = c.size("out_channels", out.out_channels);
-  out.layers_per_block = c.count("layers_per_block", out.layers_per_block);
-  out.norm_num_groups = c.size("norm_num_groups", out.norm_num_groups);
-  out.block_out_channels = c.sizes("block_out_channels", out.block_out_channels);
-  out.scaling_factor = c.number("scaling_factor", out.scaling_factor);
-  out.shift_factor = c.number("shift_factor", out.shift_factor);
-  out.use_post_quant_conv = c.flag("use_post_quant_conv", out.use_post_quant_conv);
-  out.mid_block_add_attention = c.flag("mid_block_add_attention", out.mid_block_add_attention);
+  out.read(c);
+  return out;
+}
+
+void AutoencoderKlConfig::read(const nn::Config& c) {
+  latent_channels = c.size("latent_channels", latent_channels);
+  out_channels = c.size("out_channels", out_channels);
+  layers_per_block = c.count("layers_per_block", layers_per_block);
+  norm_num_groups = c.size("norm_num_groups", norm_num_groups);
+  block_out_channels = c.sizes("block_out_channels", block_out_channels);
+  decoder_block_out_channels = c.sizes("decoder_block_out_channels", decoder_block_out_channels);
+  scaling_factor = c.number("scaling_factor", scaling_factor);
+  shift_factor = c.number("shift_factor", shift_factor);
+  use_post_quant_conv = c.flag("use_post_quant_conv", use_post_quant_conv);
+  mid_block_add_attention = c.flag("mid_block_add_attention", mid_block_add_attention);
   if (std::string act = c.text("act_fn", "silu"); act != "silu") {
     fail(ErrorCode::kUnimplemented, "{}: act_fn '{}' is not supported; supported: silu", c.what(), act);
   }
-  if (out.out_channels != 3) {
+  if (out_channels != 3) {
     fail(ErrorCode::kUnimplemented, "{}: {} output channels are not supported; supported: 3", c.what(),
-         out.out_channels);
+         out_channels);
   }
-  if (out.scaling_factor == 0) fail(ErrorCode::kDataLoss, "{}: scaling_factor is 0", c.what());
-  if (out.block_out_channels.size() > 8) {
-    fail(ErrorCode::kDataLoss, "{}: {} levels in block_out_channels", c.what(),
-         out.block_out_channels.size());
+  if (scaling_factor == 0) fail(ErrorCode::kDataLoss, "{}: scaling_factor is 0", c.what());
+  if (block_out_channels.size() > 8) {
+    fail(ErrorCode::kDataLoss, "{}: {} levels in block_out_channels", c.what(), block_out_channels.size());
   }
-  for (std::int64_t channels : out.block_out_channels) {
-    if (channels % out.norm_num_groups != 0) {
+  if (!decoder_block_out_channels.empty() && decoder_block_out_channels.size() != block_out_channels.size()) {
+    fail(ErrorCode::kDataLoss, "{}: {} levels in decoder_block_out_channels, {} in block_out_channels",
+         c.what(), decoder_block_out_channels.size(), block_out_channels.size());
+  }
+  for (std::int64_t channels : decoder_channels()) {
+    if (channels % norm_num_groups != 0) {
       fail(ErrorCode::kDataLoss, "{}: {} channels do not divide into {} groups", c.what(), channels,
-           out.norm_num_groups);
+           norm_num_groups);
     }
   }
-  return out;
 }
 
 struct AutoencoderKlDecoder::ResnetBlock {
@@ -107,11 +115,12 @@ struct AutoencoderKlDecoder::UpBlock {
   std::unique_ptr<nn::Conv2d> upsampler;
 };
 
-AutoencoderKlDecoder::AutoencoderKlDecoder(const AutoencoderKlConfig& config, const nn::Scope& scope)
-    : Module("AutoencoderKL", /*has_repeated_blocks=*/false), config_(config) {
+AutoencoderKlDecoder::AutoencoderKlDecoder(const AutoencoderKlConfig& config, const nn::Scope& scope,
+                                           std::string class_name)
+    : Module(std::move(class_name), /*has_repeated_blocks=*/false), config_(config) {
   scope.ignore("encoder.");
   scope.ignore("quant_conv.");
-  std::int64_t top = config.block_out_channels.back(), groups = config.norm_num_groups;
+  std::int64_t top = config.decoder_channels().back(), groups = config.norm_num_groups;
   if (config.use_post_quant_conv) {
     post_quant_conv_ = std::make_unique<nn::Conv2d>(scope / "post_quant_conv", config.latent_channels,
                                                     config.latent_channels, 1, 1, 0);
@@ -124,9 +133,9 @@ AutoencoderKlDecoder::AutoencoderKlDecoder(const AutoencoderKlConfig& config, co
     mid_attention_ = std::make_unique<AttentionBlock>(mid / "attentions" / 0, top, groups);
   }
   std::int64_t in = top;
-  auto levels = static_cast<int>(config.block_out_channels.size());
+  auto levels = static_cast<int>(config.decoder_channels().size());
   for (int i = 0; i < levels; ++i) {
-    std::int64_t out = config.block_out_channels[static_cast<std::size_t>(levels - 1 - i)];
+    std::int64_t out = config.decoder_channels()[static_cast<std::size_t>(levels - 1 - i)];
     up_blocks_.emplace_back(decoder / "up_blocks" / i, in, out, config.layers_per_block + 1, groups,
                             i + 1 < levels);
     in = out;

@@ -12,18 +12,25 @@ namespace tessera::models {
 struct AutoencoderKlConfig {
   std::int64_t latent_channels = 4, out_channels = 3, layers_per_block = 1, norm_num_groups = 32;
   std::vector<std::int64_t> block_out_channels{64};
+  std::vector<std::int64_t> decoder_block_out_channels;  // if the decoder has others; else empty
   double scaling_factor = 0.18215, shift_factor = 0;
   bool use_post_quant_conv = true, mid_block_add_attention = true;
 
+  const std::vector<std::int64_t>& decoder_channels() const {
+    return decoder_block_out_channels.empty() ? block_out_channels : decoder_block_out_channels;
+  }
   // Pixels a latent stands for, along each side.
   std::int64_t scale_factor() const { return std::int64_t{1} << (block_out_channels.size() - 1); }
   static AutoencoderKlConfig from_json(const nn::Config& config);
+  // The config over these values as defaults.
+  void read(const nn::Config& config);
 };
 
 // The decoder of Diffusers' AutoencoderKL. The encoder's tensors are left alone.
 class AutoencoderKlDecoder : public nn::Module {
  public:
-  AutoencoderKlDecoder(const AutoencoderKlConfig& config, const nn::Scope& scope);
+  AutoencoderKlDecoder(const AutoencoderKlConfig& config, const nn::Scope& scope,
+                       std::string class_name = "AutoencoderKL");
   ~AutoencoderKlDecoder();
   const AutoencoderKlConfig& config() const { return config_; }
   // z [N, latent_channels, h, w], already scaled and shifted -> [N, out_channels, h * scale_factor, w *

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <numeric>
-
 #include "tessera/base/error.h"
 #include "tessera/ops/ops.h"
 
@@ -14,20 +11,8 @@ namespace {
 constexpr double kNormEps = 1e-6;
 constexpr double kRopeTheta = 10000;
 
-// Sinusoids of value * 1000, which is computed in `dtype`, as the reference does, through two layers.
-Tensor embed_scalar(const nn::EmbeddingMlp& embedder, const Tensor& value, DType dtype) {
-  Tensor thousandfold = ops::affine(ops::cast(value, dtype), 1000, 0);
-  return nn::embed_time(embedder, ops::cast(thousandfold, DType::kF32), dtype);
-}
-
 nn::HeadProjections projections_of(const nn::Scope& scope, const FluxTransformerConfig& c, bool added) {
   return {scope, c.num_attention_heads, c.attention_head_dim, added, kNormEps};
-}
-
-Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const nn::RopeTables& rope) {
-  double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));
-  return nn::merge_heads(ops::attention(ops::rope(q, rope.cos, rope.sin), ops::rope(k, rope.cos, rope.sin), v,
-                                        {}, scale, false));
 }
 
 }  // namespace
@@ -46,15 +31,7 @@ FluxTransformerConfig FluxTransformerConfig::from_json(const nn::Config& c) {
   out.axes_dims_rope = c.sizes("axes_dims_rope", out.axes_dims_rope);
   if (c.size("patch_size", 1) != 1)
     fail(ErrorCode::kUnimplemented, "{}: only a patch_size of 1 is supported", c.what());
-  std::int64_t rotary =
-      std::accumulate(out.axes_dims_rope.begin(), out.axes_dims_rope.end(), std::int64_t{0});
-  bool even = true;
-  for (std::int64_t d : out.axes_dims_rope) even = even && d % 2 == 0;
-  if (rotary != out.attention_head_dim || !even || out.axes_dims_rope.size() != 3) {
-    fail(ErrorCode::kDataLoss,
-         "{}: axes_dims_rope [{}] must be three even widths that add up to attention_head_dim {}", c.what(),
-         fmt::join(out.axes_dims_rope, ", "), out.attention_head_dim);
-  }
+  nn::check_rope_axes(out.axes_dims_rope, 3, out.attention_head_dim, c.what());
   if (out.in_channels % 4 != 0) {
     fail(ErrorCode::kDataLoss, "{}: in_channels {} is no multiple of 4 (2 x 2 patches)", c.what(),
          out.in_channels);
@@ -72,8 +49,9 @@ struct FluxTransformer::TimeTextEmbed {
     }
   }
   Tensor forward(const Tensor& timestep, const Tensor& guidance, const Tensor& pooled) const {
-    Tensor time = embed_scalar(timestep_embedder, timestep, pooled.dtype());
-    if (guidance_embedder) time = ops::add(time, embed_scalar(*guidance_embedder, guidance, pooled.dtype()));
+    Tensor time = nn::embed_thousandfold(timestep_embedder, timestep, pooled.dtype());
+    if (guidance_embedder)
+      time = ops::add(time, nn::embed_thousandfold(*guidance_embedder, guidance, pooled.dtype()));
     return ops::add(time, text_embedder(pooled));
   }
   nn::EmbeddingMlp timestep_embedder, text_embedder;
@@ -116,7 +94,7 @@ struct FluxTransformer::DoubleBlock : nn::Located {
     Tensor q = ops::concatenate({text.query(y), image.query(x)}, 1);
     Tensor k = ops::concatenate({text.key(y), image.key(x)}, 1);
     Tensor v = ops::concatenate({text.value(y), image.value(x)}, 1);
-    Tensor attended = rotated_attention(q, k, v, rope);
+    Tensor attended = nn::rotated_attention(q, k, v, rope);
     std::int64_t text_tokens = encoder.dim(1);
     Tensor image_out = to_out(ops::slice(attended, 1, text_tokens, attended.dim(1)));
     Tensor text_out = to_add_out(ops::slice(attended, 1, 0, text_tokens));
@@ -157,7 +135,8 @@ struct FluxTransformer::SingleBlock : nn::Located {
     std::vector<Tensor> c = norm.condition(temb);
     Tensor h = ops::modulate(norm.norm(x), c[kShift], c[kScale]);
     Tensor mlp = ops::gelu_tanh(proj_mlp(h));
-    Tensor attended = rotated_attention(projections.query(h), projections.key(h), projections.value(h), rope);
+    Tensor attended =
+        nn::rotated_attention(projections.query(h), projections.key(h), projections.value(h), rope);
     return ops::gated_add(x, c[kGate], proj_out(ops::concatenate({attended, mlp}, 2)));
   }
 

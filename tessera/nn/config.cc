@@ -97,6 +97,12 @@ std::vector<std::int64_t> Config::indices(const char* key, std::int64_t end,
   return out;
 }
 
+Config Config::object(const char* key) const {
+  const nlohmann::json* v = find(key);
+  if (v == nullptr || !v->is_object()) wrong(key, "an object");
+  return {*v, what_ + ": " + key};
+}
+
 void Config::refuse_flag(const char* key) const {
   if (flag(key, false)) fail(ErrorCode::kUnimplemented, "{}: '{}' is not supported", what_, key);
 }

@@ -31,6 +31,10 @@ class Config {
   // A list, maybe empty, of whole numbers from 0 to below `end`.
   std::vector<std::int64_t> indices(const char* key, std::int64_t end,
                                     std::optional<std::vector<std::int64_t>> fallback = std::nullopt) const;
+  // Whether the key is there and not null.
+  bool has(const char* key) const { return find(key) != nullptr; }
+  // The object of that key, which is another config.
+  Config object(const char* key) const;
   // Throws kUnimplemented if the flag is set, kDataLoss if it is no flag.
   void refuse_flag(const char* key) const;
   const std::string& what() const { return what_; }

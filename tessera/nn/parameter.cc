@@ -89,15 +89,23 @@ void ParameterStore::finish() const {
   }
 }
 
+void ParameterStore::want(const Wanted& wanted) {
+  for (const auto& state : parameters_) state->wanted = wanted(state->path);
+}
+
 void ParameterStore::place(Context& context, const graph::MeshPtr& mesh, DType dtype) {
   drop();
+  place_missing(context, mesh, dtype);
+}
+
+void ParameterStore::place_missing(Context& context, const graph::MeshPtr& mesh, DType dtype) {
   for (const auto& state : parameters_) {
+    if (!state->wanted || state->tensor) continue;
     check_internal(state->source != nullptr, "weights are placed before they were checked");
-    state->tensor = upload(*state->source, context, mesh, dtype);
-    for (const pjrt::BufferPtr& buffer : state->tensor.node()->buffers())
-      placed_bytes_ += buffer->size_on_device();
+    Tensor tensor = upload(*state->source, context, mesh, dtype);
+    placed_bytes_ += tensor.node()->buffers().at(0)->size_on_device();
+    state->tensor = std::move(tensor);
   }
-  if (mesh->size() > 1) placed_bytes_ /= mesh->size();
 }
 
 void ParameterStore::drop() {
@@ -107,7 +115,9 @@ void ParameterStore::drop() {
 
 std::int64_t ParameterStore::bytes(DType dtype) const {
   std::int64_t total = 0;
-  for (const auto& state : parameters_) total += dtype_bytes(dtype, state->shape.elements());
+  for (const auto& state : parameters_) {
+    if (state->wanted) total += dtype_bytes(dtype, state->shape.elements());
+  }
   return total;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -35,6 +36,7 @@ class Parameter {
     Shape shape;
     const checkpoint::TensorView* source = nullptr;
     Tensor tensor;
+    std::atomic<bool> wanted = true;
   };
   std::shared_ptr<State> state_;
 };
@@ -72,11 +74,17 @@ class ParameterStore {
   Scope root() { return Scope(*this, ""); }
   // Throws one kDataLoss error that lists what is missing, unexpected and misshapen, with counts.
   void finish() const;
-  // Uploads every weight as `dtype`. Anything on a device before is dropped.
+  // From now on only weights for whose path `wanted` holds are placed and counted; at first all are. Those
+  // that are on a device stay there.
+  using Wanted = std::function<bool(std::string_view path)>;
+  void want(const Wanted& wanted);
+  // Uploads every wanted weight as `dtype`. Anything on a device before is dropped.
   void place(Context& context, const graph::MeshPtr& mesh, DType dtype);
+  // Uploads the wanted weights that are not on a device. Others may be in use meanwhile.
+  void place_missing(Context& context, const graph::MeshPtr& mesh, DType dtype);
   // Frees the device's copies.
   void drop();
-  // Bytes that the weights take as `dtype`; of one device.
+  // Bytes that the wanted weights take as `dtype`; of one device.
   std::int64_t bytes(DType dtype) const;
   // As placed; 0 if they are not.
   std::int64_t bytes() const { return placed_bytes_; }
@@ -90,7 +98,7 @@ class ParameterStore {
   std::vector<std::shared_ptr<Parameter::State>> parameters_;
   std::set<std::string, std::less<>> used_;
   std::vector<std::string> ignored_, missing_, misshapen_;
-  std::int64_t placed_bytes_ = 0;
+  std::atomic<std::int64_t> placed_bytes_ = 0;
 };
 
 }  // namespace tessera::nn

@@ -1,11 +1,13 @@
 #include "tessera/nn/transformer_parts.h"
 
+#include <cmath>
+
 #include "tessera/ops/ops.h"
 
 namespace tessera::nn {
 
-EmbeddingMlp::EmbeddingMlp(const Scope& scope, std::int64_t in, std::int64_t out)
-    : linear_1_(scope / "linear_1", in, out), linear_2_(scope / "linear_2", out, out) {}
+EmbeddingMlp::EmbeddingMlp(const Scope& scope, std::int64_t in, std::int64_t out, bool bias)
+    : linear_1_(scope / "linear_1", in, out, bias), linear_2_(scope / "linear_2", out, out, bias) {}
 
 Tensor EmbeddingMlp::operator()(const Tensor& x) const { return linear_2_(ops::silu(linear_1_(x))); }
 
@@ -13,15 +15,22 @@ Tensor embed_time(const EmbeddingMlp& layers, const Tensor& time, DType dtype) {
   return layers(ops::cast(ops::timestep_embedding(time, kTimeChannels, true, 0), dtype));
 }
 
-AdaptiveNorm::AdaptiveNorm(const Scope& scope, std::int64_t dim, int parts, double eps)
-    : linear_(scope / "linear", dim, parts * dim), norm_(scope / "norm", dim, eps, false), parts_(parts) {}
+Tensor embed_thousandfold(const EmbeddingMlp& layers, const Tensor& value, DType dtype) {
+  Tensor thousandfold = ops::affine(ops::cast(value, dtype), 1000, 0);
+  return embed_time(layers, ops::cast(thousandfold, DType::kF32), dtype);
+}
+
+AdaptiveNorm::AdaptiveNorm(const Scope& scope, std::int64_t dim, int parts, double eps, bool bias)
+    : linear_(scope / "linear", dim, parts * dim, bias),
+      norm_(scope / "norm", dim, eps, false),
+      parts_(parts) {}
 
 std::vector<Tensor> AdaptiveNorm::condition(const Tensor& conditioning) const {
   return ops::split(linear_(ops::silu(conditioning)), parts_, 1);
 }
 
-AdaptiveNormContinuous::AdaptiveNormContinuous(const Scope& scope, std::int64_t dim, double eps)
-    : norm_(scope, dim, 2, eps) {}
+AdaptiveNormContinuous::AdaptiveNormContinuous(const Scope& scope, std::int64_t dim, double eps, bool bias)
+    : norm_(scope, dim, 2, eps, bias) {}
 
 Tensor AdaptiveNormContinuous::operator()(const Tensor& x, const Tensor& conditioning) const {
   enum { kScale, kShift };
@@ -35,11 +44,11 @@ GeluFeedForward::GeluFeedForward(const Scope& scope, std::int64_t dim)
 Tensor GeluFeedForward::operator()(const Tensor& x) const { return out_(ops::gelu_tanh(in_(x))); }
 
 HeadProjections::HeadProjections(const Scope& scope, std::int64_t heads, std::int64_t head_dim, bool added,
-                                 std::optional<double> norm_eps)
+                                 std::optional<double> norm_eps, bool bias)
     : heads_(heads),
-      q_(scope / (added ? "add_q_proj" : "to_q"), heads * head_dim, heads * head_dim),
-      k_(scope / (added ? "add_k_proj" : "to_k"), heads * head_dim, heads * head_dim),
-      v_(scope / (added ? "add_v_proj" : "to_v"), heads * head_dim, heads * head_dim) {
+      q_(scope / (added ? "add_q_proj" : "to_q"), heads * head_dim, heads * head_dim, bias),
+      k_(scope / (added ? "add_k_proj" : "to_k"), heads * head_dim, heads * head_dim, bias),
+      v_(scope / (added ? "add_v_proj" : "to_v"), heads * head_dim, heads * head_dim, bias) {
   if (norm_eps) {
     norm_q_.emplace(scope / (added ? "norm_added_q" : "norm_q"), head_dim, *norm_eps);
     norm_k_.emplace(scope / (added ? "norm_added_k" : "norm_k"), head_dim, *norm_eps);
@@ -57,5 +66,11 @@ Tensor HeadProjections::key(const Tensor& x) const {
 }
 
 Tensor HeadProjections::value(const Tensor& x) const { return split_heads(v_(x), heads_); }
+
+Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const RopeTables& rope) {
+  double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));
+  return merge_heads(ops::attention(ops::rope(q, rope.cos, rope.sin), ops::rope(k, rope.cos, rope.sin), v, {},
+                                    scale, false));
+}
 
 }  // namespace tessera::nn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/nn/layers.h"
+#include "tessera/nn/rope.h"
 
 // What the diffusion transformers are made of beyond single layers. Tensor names below a scope are
 // Diffusers'.
@@ -13,7 +14,7 @@ namespace tessera::nn {
 // Linear, SiLU, linear: how a vector [B, in] becomes a conditioning [B, out].
 class EmbeddingMlp {
  public:
-  EmbeddingMlp(const Scope& scope, std::int64_t in, std::int64_t out);
+  EmbeddingMlp(const Scope& scope, std::int64_t in, std::int64_t out, bool bias = true);
   Tensor operator()(const Tensor& x) const;
 
  private:
@@ -25,12 +26,14 @@ constexpr int kTimeChannels = 256;
 
 // Sinusoids (cosines first) of time f32 [B], rounded to `dtype`, through the layers.
 Tensor embed_time(const EmbeddingMlp& layers, const Tensor& time, DType dtype);
+// The same of value * 1000, a product that is computed in `dtype`, as the FLUX models do.
+Tensor embed_thousandfold(const EmbeddingMlp& layers, const Tensor& value, DType dtype);
 
 // A layer norm without weights, and the shifts, scales and gates that the conditioning gives: `parts` vectors
 // [B, dim].
 class AdaptiveNorm {
  public:
-  AdaptiveNorm(const Scope& scope, std::int64_t dim, int parts, double eps);
+  AdaptiveNorm(const Scope& scope, std::int64_t dim, int parts, double eps, bool bias = true);
   std::vector<Tensor> condition(const Tensor& conditioning) const;
   Tensor norm(const Tensor& x) const { return norm_(x); }
 
@@ -44,7 +47,7 @@ class AdaptiveNorm {
 // round than in AdaptiveNorm (Diffusers' AdaLayerNormContinuous).
 class AdaptiveNormContinuous {
  public:
-  AdaptiveNormContinuous(const Scope& scope, std::int64_t dim, double eps);
+  AdaptiveNormContinuous(const Scope& scope, std::int64_t dim, double eps, bool bias = true);
   // x [B, S, dim], conditioning [B, dim].
   Tensor operator()(const Tensor& x, const Tensor& conditioning) const;
 
@@ -68,7 +71,7 @@ class GeluFeedForward {
 class HeadProjections {
  public:
   HeadProjections(const Scope& scope, std::int64_t heads, std::int64_t head_dim, bool added,
-                  std::optional<double> norm_eps);
+                  std::optional<double> norm_eps, bool bias = true);
   Tensor query(const Tensor& x) const;
   Tensor key(const Tensor& x) const;
   Tensor value(const Tensor& x) const;
@@ -78,5 +81,8 @@ class HeadProjections {
   Linear q_, k_, v_;
   std::optional<RmsNorm> norm_q_, norm_k_;
 };
+
+// Attention of queries and keys that are rotated first: [B, S, heads, D] -> [B, S, heads * D].
+Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const RopeTables& rope);
 
 }  // namespace tessera::nn

@@ -30,16 +30,19 @@ void check_compute_dtype(DType dtype) {
 }
 
 TokenBatch tokenize_batch(const text::Tokenizer& tokenizer, std::string_view encoder,
-                          const std::vector<std::string>& texts, int length) {
+                          const std::vector<std::string>& texts, int length, const text::ChatForm* form) {
   TokenBatch batch;
   batch.shape = Shape{static_cast<std::int64_t>(texts.size()), length};
   for (const std::string& text : texts) {
-    text::Encoding encoding = tokenizer.encode(text, {.max_length = length});
+    text::Encoding encoding = form != nullptr ? text::encode_chat(tokenizer, *form, text, length)
+                                              : tokenizer.encode(text, {.max_length = length});
     if (!encoding.lost_text.empty()) {
       log(LogLevel::kWarning, "the prompt is too long for {} ({} tokens); it does not see: {}", encoder,
           length, quote(encoding.lost_text, 400));
     }
     batch.ids.insert(batch.ids.end(), encoding.ids.begin(), encoding.ids.end());
+    batch.attention_mask.insert(batch.attention_mask.end(), encoding.attention_mask.begin(),
+                                encoding.attention_mask.end());
   }
   return batch;
 }

@@ -11,6 +11,7 @@
 #include "tessera/nn/config.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/pipelines/residence.h"
+#include "tessera/text/chat.h"
 #include "tessera/text/tokenizer.h"
 
 // What pipelines do alike when they load a checkpoint.
@@ -52,11 +53,13 @@ void check_compute_dtype(DType dtype);
 // Token ids of a batch of texts, padded and cut to one length: i32 [B, length].
 struct TokenBatch {
   Shape shape;
-  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> ids, attention_mask;
 };
 
-// Warns, naming what was lost, where a text is cut. `encoder` names the text encoder in that warning.
+// Warns, naming what was lost, where a text is cut. `encoder` names the text encoder in that warning; `form`
+// is what each text is put into first, null for none.
 TokenBatch tokenize_batch(const text::Tokenizer& tokenizer, std::string_view encoder,
-                          const std::vector<std::string>& texts, int length);
+                          const std::vector<std::string>& texts, int length,
+                          const text::ChatForm* form = nullptr);
 
 }  // namespace tessera::pipelines

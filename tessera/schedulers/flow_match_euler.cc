@@ -69,6 +69,15 @@ double calculate_shift(const FlowMatchEulerConfig& config, std::int64_t image_se
   return static_cast<double>(image_seq_len) * slope + offset;
 }
 
+double empirical_mu(std::int64_t image_seq_len, int num_steps) {
+  auto tokens = static_cast<double>(image_seq_len);
+  double at_200_steps = 0.00016927 * tokens + 0.45666666;
+  if (image_seq_len > 4300) return at_200_steps;
+  double at_10_steps = 8.73809524e-05 * tokens + 1.89833333;
+  double slope = (at_200_steps - at_10_steps) / 190.0;
+  return slope * num_steps + (at_200_steps - 200.0 * slope);
+}
+
 std::vector<double> linspace(double begin, double end, int n) {
   std::vector<double> out;
   double step = n > 1 ? (end - begin) / (n - 1) : 0;

@@ -36,6 +36,10 @@ struct Schedule {
 // (max_image_seq_len, max_shift).
 double calculate_shift(const FlowMatchEulerConfig& config, std::int64_t image_seq_len);
 
+// FLUX.2's shift for a picture of that many tokens in that many steps: fitted lines in both, with a jump
+// above 4300 tokens, where the steps no longer matter (compute_empirical_mu of the published code).
+double empirical_mu(std::int64_t image_seq_len, int num_steps);
+
 // n values from `begin` to `end`, both included, as numpy.linspace gives them.
 std::vector<double> linspace(double begin, double end, int n);
 

@@ -7,8 +7,12 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/model_folder.h"
 #include "tessera/models/autoencoder_kl.h"
+#include "tessera/models/autoencoder_kl_flux2.h"
 #include "tessera/models/clip_text.h"
+#include "tessera/models/flux2_transformer.h"
 #include "tessera/models/flux_transformer.h"
+#include "tessera/models/mistral3.h"
+#include "tessera/models/qwen3.h"
 #include "tessera/models/sd3_transformer.h"
 #include "tessera/models/t5_encoder.h"
 #include "tessera/ops/ops.h"
@@ -93,6 +97,8 @@ using ClipProjectionPart = Component<ClipTextModelWithProjection, ClipTextConfig
 using Sd3Part = Component<Sd3Transformer, Sd3TransformerConfig>;
 using FluxPart = Component<FluxTransformer, FluxTransformerConfig>;
 using VaePart = Component<AutoencoderKlDecoder, AutoencoderKlConfig>;
+using Flux2VaePart = Component<AutoencoderKlFlux2Decoder, AutoencoderKlFlux2Config>;
+using Flux2Part = Component<Flux2Transformer, Flux2TransformerConfig>;
 
 Tensor load(Context& context, const checkpoint::TensorView& t) {
   return context.from_f32(testing::to_f32(t), t.shape, context.mesh());
@@ -107,7 +113,7 @@ auto encode(const Part& part, const Golden& golden, Context& context, Checker& c
 }
 
 void check_vae(const Golden& golden, Context& context, Checker& checker) {
-  VaePart vae(golden, context, "vae", {"bn."});
+  VaePart vae(golden, context, "vae");
   Tensor out = vae.model.decode(load(context, golden.at("vae_in")), checker.observer("vae.decoder"));
   checker.expect_golden(out, "vae_out");
 }
@@ -174,19 +180,62 @@ void check_sd3(const std::filesystem::path& root, const std::string& name) {
   checker.expect_complete({"text_encoder", "text_encoder_2", "text_encoder_3", "transformer", "vae"});
 }
 
-// FLUX.2's decoder, which has a post_quant_conv. (The statistics `bn.` belong to its pipeline.)
-void check_flux2_vae(const std::filesystem::path& root, const std::string& name) {
+// What a language model makes of the recorded ids.
+template <typename Model, typename Config>
+void check_decoder_model(const Golden& golden, Context& context, Checker& checker, std::vector<int> states) {
+  Component<Model, Config> part(golden, context, "text_encoder");
+  const auto& ids = golden.at("text_encoder.input_ids");
+  std::vector<Tensor> out = part.model.forward(context, context.mesh(), testing::to_i32(ids),
+                                               testing::to_i32(golden.at("text_encoder.attention_mask")),
+                                               ids.shape, states, checker.observer("text_encoder"));
+  checker.expect_golden(ops::concatenate(out, 2), "prompt_embeds");
+}
+
+void check_flux2_transformer(const Golden& golden, Context& context, Checker& checker) {
+  Flux2Part flux(golden, context, "transformer");
+  Tensor text = load(context, golden.at("prompt_embeds"));
+  std::int64_t height = golden.json["call"]["height"], width = golden.json["call"]["width"];
+  nn::RopeTables rope = flux.model.rope_tables(context, context.mesh(), text.dim(1), height / 16, width / 16);
+  // Recorded for the picture's tokens.
+  std::int64_t all = rope.cos.dim(0);
+  checker.check("transformer", "pos_embed.0", ops::slice(rope.cos, 0, text.dim(1), all));
+  checker.check("transformer", "pos_embed.1", ops::slice(rope.sin, 0, text.dim(1), all));
+  Tensor guidance;
+  if (flux.model.config().guidance_embeds) guidance = load(context, golden.at("transformer_guidance"));
+  Tensor out = flux.model.forward(load(context, golden.at("latents_init")), text,
+                                  load(context, golden.at("transformer_timestep_step0")), guidance, rope,
+                                  checker.observer("transformer"));
+  checker.expect_golden(out, "transformer_out_step0");
+}
+
+void check_flux2_vae(const Golden& golden, Context& context, Checker& checker) {
+  Flux2VaePart vae(golden, context, "vae");
+  std::int64_t height = golden.json["call"]["height"], width = golden.json["call"]["width"];
+  int steps = golden.json["call"]["num_inference_steps"];
+  Tensor last = load(context, golden.at(fmt::format("latents_step{}", steps - 1)));
+  checker.expect_golden(vae.model.unpack(last, height / 16, width / 16), "vae_in");
+  Tensor out = vae.model.decode(load(context, golden.at("vae_in")), checker.observer("vae.decoder"));
+  checker.expect_golden(out, "vae_out");
+}
+
+void check_flux2(const std::filesystem::path& root, const std::string& name) {
   Golden golden = testing::load_golden(root, name, "basic");
   Context context;
   Checker checker(golden);
-  check_vae(golden, context, checker);
-  checker.expect_complete({"vae"});
+  if (name == "flux2-dev") {
+    check_decoder_model<Mistral3TextModel, Mistral3Config>(golden, context, checker, {10, 20, 30});
+  } else {
+    check_decoder_model<Qwen3TextModel, Qwen3Config>(golden, context, checker, {9, 18, 27});
+  }
+  check_flux2_transformer(golden, context, checker);
+  check_flux2_vae(golden, context, checker);
+  checker.expect_complete({"text_encoder", "transformer", "vae"});
 }
 
 void check_all(const std::filesystem::path& root) {
   for (const char* name : {"flux1-schnell", "flux1-dev"}) check_flux(root, name);
   for (const char* name : {"sd35-medium", "sd35-large"}) check_sd3(root, name);
-  for (const char* name : {"flux2-dev", "flux2-klein"}) check_flux2_vae(root, name);
+  for (const char* name : {"flux2-dev", "flux2-klein"}) check_flux2(root, name);
 }
 
 TEST(Blocks, AreDiffusers) { check_all(testing::compact_data()); }
@@ -260,6 +309,8 @@ TEST(Configs, ALayerCountHasABound) {
   refused("num_layers", T5Config::from_json);
   refused("num_layers", FluxTransformerConfig::from_json);
   refused("num_single_layers", FluxTransformerConfig::from_json);
+  refused("num_layers", Flux2TransformerConfig::from_json);
+  refused("num_single_layers", Flux2TransformerConfig::from_json);
   refused("num_layers", Sd3TransformerConfig::from_json);
   refused("layers_per_block", AutoencoderKlConfig::from_json);
 }

@@ -16,20 +16,20 @@ FlowMatchEulerConfig config_of(const json& j) {
   return FlowMatchEulerConfig::from_json(nn::Config(j, "scheduler"));
 }
 
-// Every recorded schedule of the FLUX.1 and SD3 configs. FLUX passes sigmas from 1 to 1/n; SD3 passes none.
+// Every recorded schedule. FLUX.1 and FLUX.2 pass sigmas from 1 to 1/n; SD3 passes none.
 void check_goldens(const std::filesystem::path& file) {
   std::ifstream in(file);
   json goldens = json::parse(in);
   int checked = 0;
   for (const json& g : goldens) {
     std::string name = g["config"];
-    bool flux = name.starts_with("flux1");
-    if (!flux && !name.starts_with("sd3")) continue;
+    bool flux = name.starts_with("flux");
     FlowMatchEulerConfig config = config_of(g["scheduler_config"]);
     int steps = g["num_inference_steps"];
     double mu = 0;
     if (flux) {
-      mu = calculate_shift(config, g["image_seq_len"].get<std::int64_t>());
+      auto tokens = g["image_seq_len"].get<std::int64_t>();
+      mu = name == "flux2" ? empirical_mu(tokens, steps) : calculate_shift(config, tokens);
       if (g["mu"].is_number()) {
         EXPECT_NEAR(mu, g["mu"].get<double>(), 1e-12);
       }
@@ -49,6 +49,16 @@ void check_goldens(const std::filesystem::path& file) {
     ++checked;
   }
   EXPECT_GT(checked, 10);
+}
+
+// The line in the steps ends at 4300 tokens, with a jump.
+TEST(Scheduler, EmpiricalMu) {
+  EXPECT_NEAR(empirical_mu(4096, 4), 2.291180, 1e-6);
+  EXPECT_NEAR(empirical_mu(4096, 28), 2.151443, 1e-6);
+  EXPECT_NEAR(empirical_mu(1024, 28), 1.859177, 1e-6);
+  EXPECT_NEAR(empirical_mu(4300, 28), 2.170851, 1e-6);
+  EXPECT_NEAR(empirical_mu(4301, 28), 1.184697, 1e-6);
+  EXPECT_NEAR(empirical_mu(4301, 50), 1.184697, 1e-6);
 }
 
 TEST(Scheduler, RecordedSchedules) {
