@@ -9,7 +9,8 @@ set(TESSERA_TEST_ENVIRONMENT "TESSERA_CACHE_DIR=${PROJECT_BINARY_DIR}/program-ca
 if(TESSERA_SANITIZE)
   set(supp "${PROJECT_SOURCE_DIR}/tests")
   list(APPEND TESSERA_TEST_ENVIRONMENT
-    "ASAN_OPTIONS=detect_stack_use_after_return=1:check_initialization_order=1:strict_init_order=1"
+    # A test asks for more memory than there can be, and wants to be refused.
+    "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1:check_initialization_order=1:strict_init_order=1"
     "LSAN_OPTIONS=suppressions=${supp}/lsan.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=suppressions=${supp}/tsan.supp:ignore_noninstrumented_modules=1:second_deadlock_stack=1")
