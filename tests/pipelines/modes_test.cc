@@ -10,6 +10,8 @@
 #include "tessera/models/flux_transformer.h"
 #include "tessera/pipelines/text_to_image.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/modes.h"
+#include "tests/testing/pipeline_parity.h"
 
 // What a pipeline's modes promise beyond their numbers: how often they compile, what they hold, what they
 // move.
@@ -18,28 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class How { kEager, kBlocking, kFused, kCompile, kCompileBlocks };
-constexpr How kAll[] = {How::kEager, How::kBlocking, How::kFused, How::kCompile, How::kCompileBlocks};
-constexpr const char* kNames[] = {"eager", "eager-blocking", "fused", "compile", "compile-blocks"};
-const char* name(How how) { return kNames[static_cast<int>(how)]; }
-
-Context::Options options(How how) {
-  Context::Options out;
-  out.mode = how == How::kFused      ? ExecutionMode::kFused
-             : how == How::kBlocking ? ExecutionMode::kEagerBlocking
-                                     : ExecutionMode::kEager;
-  return out;
-}
-
-std::unique_ptr<TextToImage> load(const fs::path& model, Context& context, How how) {
-  auto pipeline = load_pipeline(checkpoint::ModelFolder::open(model.string()), context);
-  if (how == How::kCompile) {
-    for (Component* component : pipeline->components()) component->module->compile({.fullgraph = true});
-  } else if (how == How::kCompileBlocks) {
-    pipeline->module("transformer").compile_repeated_blocks({.fullgraph = true});
-  }
-  return pipeline;
-}
+using testing::kWays;
+using testing::load;
+using testing::name;
+using testing::options;
+using testing::Way;
 
 fs::path compact(const char* model) { return testing::compact_data() / "models" / model; }
 fs::path demo() { return TESSERA_DEMO_MODEL; }
@@ -54,9 +39,9 @@ std::int64_t made(const Context& context) {
 }
 
 TEST(PipelineModes, OtherPromptsSeedsGuidanceAndStepsCompileNothing) {
-  for (How how : kAll) {
-    Context context(options(how));
-    auto pipeline = load(compact("flux1-dev"), context, how);
+  for (Way way : kWays) {
+    Context context(options(way));
+    auto pipeline = load(compact("flux1-dev"), context, way);
     pipeline->generate(small_call());
     std::int64_t before = made(context);
     Arguments other = small_call(99);
@@ -64,34 +49,34 @@ TEST(PipelineModes, OtherPromptsSeedsGuidanceAndStepsCompileNothing) {
     other.guidance_scale = 7.25;
     other.num_inference_steps = 5;
     Result result = pipeline->generate(other);
-    EXPECT_EQ(made(context), before) << name(how);
+    EXPECT_EQ(made(context), before) << name(way);
     EXPECT_EQ(result.num_inference_steps, 5);
-    EXPECT_EQ(result.host_transfers_in_loop, 0) << name(how);
+    EXPECT_EQ(result.host_transfers_in_loop, 0) << name(way);
   }
 }
 
 TEST(PipelineModes, ANewSizeCompilesOnceAndIsKept) {
-  for (How how : {How::kFused, How::kCompile, How::kCompileBlocks}) {
-    Context context(options(how));
-    auto pipeline = load(compact("flux1-schnell"), context, how);
+  for (Way way : {Way::kFused, Way::kCompile, Way::kCompileBlocks}) {
+    Context context(options(way));
+    auto pipeline = load(compact("flux1-schnell"), context, way);
     Arguments call = small_call();
     Result first = pipeline->generate(call);
     std::int64_t before = made(context);
     call.height = 96;
     pipeline->generate(call);
     std::int64_t with_new_size = made(context);
-    EXPECT_GT(with_new_size, before) << name(how);
+    EXPECT_GT(with_new_size, before) << name(way);
     pipeline->generate(call);
     call.height = 64;
     Result again = pipeline->generate(call);
-    EXPECT_EQ(made(context), with_new_size) << name(how);
-    EXPECT_EQ(again.images[0].pixels, first.images[0].pixels) << name(how);
+    EXPECT_EQ(made(context), with_new_size) << name(way);
+    EXPECT_EQ(again.images[0].pixels, first.images[0].pixels) << name(way);
   }
 }
 
 TEST(PipelineModes, FusedStepsAreMadeOfTheSameFewPrograms) {
-  Context context(options(How::kFused));
-  auto pipeline = load(demo(), context, How::kFused);
+  Context context(options(Way::kFused));
+  auto pipeline = load(demo(), context, Way::kFused);
   std::vector<std::int64_t> programs;
   Hooks hooks;
   hooks.on_step = [&](const Step&) {
@@ -148,7 +133,7 @@ struct Deep {
 TEST(PipelineModes, CompiledBlocksDoNotGrowWithTheModel) {
   std::map<int, std::int64_t> programs;
   for (int blocks : {2, 6}) {
-    Context context(options(How::kCompileBlocks));
+    Context context(options(Way::kCompileBlocks));
     Deep deep(blocks, 2 * blocks);
     deep.store->place(context, context.mesh(), DType::kF32);
     deep.model->compile_repeated_blocks({.fullgraph = true});
@@ -170,38 +155,80 @@ TEST(PipelineModes, CompiledBlocksDoNotGrowWithTheModel) {
 TEST(PipelineModes, ASecondProcessCompilesNothing) {
   fs::path folder = fs::path(::testing::TempDir()) / "tessera-modes-cache";
   fs::remove_all(folder);
-  for (How how : {How::kEager, How::kFused}) {
+  for (Way way : {Way::kEager, Way::kFused}) {
     Result first, second;
     for (Result* result : {&first, &second}) {
-      Context::Options with = options(how);
+      Context::Options with = options(way);
       with.disk_cache = std::make_shared<DiskCache>(DiskCacheOptions{folder});
       Context context(with);
-      *result = load(compact("flux1-schnell"), context, how)->generate(small_call());
+      *result = load(compact("flux1-schnell"), context, way)->generate(small_call());
       if (result == &second) {
-        EXPECT_EQ(context.statistics().compiles, 0) << name(how);
-        EXPECT_EQ(context.statistics().disk_hits, context.statistics().programs) << name(how);
+        EXPECT_EQ(context.statistics().compiles, 0) << name(way);
+        EXPECT_EQ(context.statistics().disk_hits, context.statistics().programs) << name(way);
       }
     }
-    EXPECT_EQ(first.images[0].pixels, second.images[0].pixels) << name(how);
+    EXPECT_EQ(first.images[0].pixels, second.images[0].pixels) << name(way);
   }
   fs::remove_all(folder);
 }
 
+// Every case in every way: within the tolerance of what Diffusers recorded, and as near to strict eager.
+void check_agreement(const fs::path& root, const std::string& model) {
+  std::vector<testing::Golden> goldens;
+  for (const std::string& name : testing::golden_cases(root, model))
+    goldens.push_back(testing::load_golden(root, model, name));
+  std::vector<Trace> eager(goldens.size());
+  for (Way way : {Way::kEager, Way::kFused, Way::kCompile, Way::kCompileBlocks}) {
+    SCOPED_TRACE(name(way));
+    Context context(options(way));
+    auto pipeline = load(root / "models" / model, context, way);
+    for (std::size_t i = 0; i < goldens.size(); ++i) {
+      Trace trace;
+      Hooks hooks;
+      hooks.trace = &trace;
+      pipeline->generate(testing::arguments_of(goldens[i]), hooks);
+      if (way == Way::kEager) {
+        eager[i] = std::move(trace);
+        continue;
+      }
+      testing::compare_f32(goldens[i], trace);
+      for (const auto& [tensor, entry] : trace.entries()) {
+        EXPECT_LE(
+            testing::relative_to_max(testing::values(entry), testing::values(eager[i].entries().at(tensor))),
+            tensor == "image_u8" ? 1.0 / 128 : 1e-4)
+            << goldens[i].name << " " << tensor;
+      }
+    }
+  }
+}
+
+TEST(SlowModesAgree, Flux1Schnell) { check_agreement(testing::compact_data(), "flux1-schnell"); }
+TEST(SlowModesAgree, Flux1Dev) { check_agreement(testing::compact_data(), "flux1-dev"); }
+TEST(SlowModesAgree, Sd35Medium) { check_agreement(testing::compact_data(), "sd35-medium"); }
+TEST(SlowModesAgree, Sd35Large) { check_agreement(testing::compact_data(), "sd35-large"); }
+
+class ReferenceModesAgree : public testing::WithReferenceData {};
+
+TEST_F(ReferenceModesAgree, Flux1Schnell) { check_agreement(testing::reference_data(), "flux1-schnell"); }
+TEST_F(ReferenceModesAgree, Flux1Dev) { check_agreement(testing::reference_data(), "flux1-dev"); }
+TEST_F(ReferenceModesAgree, Sd35Medium) { check_agreement(testing::reference_data(), "sd35-medium"); }
+TEST_F(ReferenceModesAgree, Sd35Large) { check_agreement(testing::reference_data(), "sd35-large"); }
+
 TEST(ModelOffload, IsBitEqualAndFitsWhereTheWholeDoesNot) {
   Arguments call{.prompt = {"a red apple"}, .seeds = {7}};
-  Context plain(options(How::kEager));
-  auto resident = load(demo(), plain, How::kEager);
+  Context plain(options(Way::kEager));
+  auto resident = load(demo(), plain, Way::kEager);
   Result wanted = resident->generate(call);
   std::int64_t whole = plain.memory(*plain.mesh()).peak();
-  for (How how : kAll) {
-    Context::Options limited = options(how);
+  for (Way way : kWays) {
+    Context::Options limited = options(way);
     limited.memory_limit = whole * 7 / 10;
     Context context(limited);
-    auto pipeline = load(demo(), context, how);
+    auto pipeline = load(demo(), context, way);
     pipeline->enable_model_cpu_offload(DeviceName{"cpu", 0});
     Result result = pipeline->generate(call);
-    EXPECT_EQ(result.images[0].pixels, wanted.images[0].pixels) << name(how);
-    EXPECT_EQ(result.host_transfers_in_loop, 0) << name(how);
+    EXPECT_EQ(result.images[0].pixels, wanted.images[0].pixels) << name(way);
+    EXPECT_EQ(result.host_transfers_in_loop, 0) << name(way);
     EXPECT_LE(context.memory(*context.mesh()).peak(), *limited.memory_limit);
     EXPECT_LT(context.memory(*context.mesh()).in_use(), whole / 100) << "something stayed on the device";
     // And without offload it does not fit, which leaves nothing behind.
@@ -220,11 +247,11 @@ TEST(ModelOffload, TakesTheFirstAccelerator) {
   // A CPU served under an accelerator's name.
   auto plugins = std::make_shared<pjrt::PluginRegistry>();
   plugins->register_plugin("tpu", *plugins->find("cpu"));
-  Context::Options with = options(How::kEager);
+  Context::Options with = options(Way::kEager);
   with.plugins = plugins;
   Context context(with);
   EXPECT_EQ(context.first_accelerator()->name, "tpu");
-  auto pipeline = load(compact("flux1-schnell"), context, How::kEager);
+  auto pipeline = load(compact("flux1-schnell"), context, Way::kEager);
   pipeline->enable_model_cpu_offload();
   EXPECT_EQ(pipeline->mesh()->device, "tpu");
   EXPECT_EQ(pipeline->mesh()->platform, "cpu");
@@ -232,9 +259,9 @@ TEST(ModelOffload, TakesTheFirstAccelerator) {
 }
 
 TEST(PipelineThreads, EightAtOnceDrawWhatTheyDrawAlone) {
-  for (How how : {How::kEager, How::kFused}) {
-    Context context(options(how));
-    auto pipeline = load(compact("flux1-schnell"), context, how);
+  for (Way way : {Way::kEager, Way::kFused}) {
+    Context context(options(way));
+    auto pipeline = load(compact("flux1-schnell"), context, way);
     std::vector<std::vector<std::uint8_t>> alone(8), together(8);
     for (std::uint64_t i = 0; i < 8; ++i) alone[i] = pipeline->generate(small_call(i)).images[0].pixels;
     std::vector<std::thread> threads;
@@ -242,14 +269,14 @@ TEST(PipelineThreads, EightAtOnceDrawWhatTheyDrawAlone) {
       threads.emplace_back([&, i] { together[i] = pipeline->generate(small_call(i)).images[0].pixels; });
     }
     for (std::thread& thread : threads) thread.join();
-    for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(together[i], alone[i]) << name(how) << " " << i;
+    for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(together[i], alone[i]) << name(way) << " " << i;
     EXPECT_NE(alone[0], alone[1]);
   }
 }
 
 TEST(PipelineModules, AreNamedInTheErrorForOneThatIsNotThere) {
-  Context context(options(How::kEager));
-  auto pipeline = load(compact("flux1-schnell"), context, How::kEager);
+  Context context(options(Way::kEager));
+  auto pipeline = load(compact("flux1-schnell"), context, Way::kEager);
   try {
     pipeline->module("unet");
     ADD_FAILURE() << "accepted";
