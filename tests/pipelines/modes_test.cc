@@ -193,10 +193,15 @@ void check_agreement(const fs::path& root, const std::string& model) {
       }
       testing::compare_f32(goldens[i], trace);
       for (const auto& [tensor, entry] : trace.entries()) {
-        EXPECT_LE(
-            testing::relative_to_max(testing::values(entry), testing::values(eager[i].entries().at(tensor))),
-            tensor == "image_u8" ? 1.0 / 128 : 1e-4)
-            << goldens[i].name << " " << tensor;
+        const Trace::Entry& wanted = eager[i].entries().at(tensor);
+        std::string where = goldens[i].name + " " + tensor;
+        if (tensor == "image_u8") {
+          testing::compare_pictures(entry.bytes, wanted.bytes, where);
+        } else if (!dtype_is_float(entry.dtype)) {
+          EXPECT_EQ(entry.bytes, wanted.bytes) << where;
+        } else {
+          EXPECT_LE(testing::relative_to_max(testing::values(entry), testing::values(wanted)), 1e-4) << where;
+        }
       }
     }
   }
