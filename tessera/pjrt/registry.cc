@@ -78,7 +78,11 @@ void prepare_environment(std::string_view device) {
   if (device != "tpu") return;
   setenv("TPU_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
   // Away from a TPU machine libtpu would wait minutes for a metadata server.
-  if (!on_tpu_machine()) setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);
+  if (on_tpu_machine()) return;
+  setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);
+  // What that server would have said; without these it complains on the user's screen.
+  setenv("TPU_ACCELERATOR_TYPE", "v6e-1", /*overwrite=*/0);
+  setenv("TPU_WORKER_HOSTNAMES", "localhost", /*overwrite=*/0);
 }
 
 }  // namespace

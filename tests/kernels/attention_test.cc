@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "tessera/kernels/registry.h"
+#include "tests/kernels/attention_reference.h"
 #include "tests/kernels/harness.h"
 
 namespace tessera::kernels::testing {
@@ -31,40 +32,6 @@ const graph::LoweringTable& limited() {
   return table;
 }
 
-Expected reference(const Array& q, const Array& k, const Array& v, const Array* bias, double scale,
-                   bool causal) {
-  Expected e{std::vector<double>(q.values.size()), std::vector<double>(q.values.size())};
-  std::int64_t queries = q.type.shape[1], heads = q.type.shape[2], d = q.type.shape[3],
-               keys = k.type.shape[1], groups = k.type.shape[2];
-  for (std::int64_t row = 0; row < q.type.shape[0] * queries * heads; ++row) {
-    std::int64_t h = row % heads, i = row / heads % queries, b = row / (heads * queries);
-    std::int64_t g = h / (heads / groups);  // the key-value head
-    std::vector<double> s;
-    for (std::int64_t j = 0; j < keys; ++j) {
-      double dot = 0;
-      for (std::int64_t c = 0; c < d; ++c) dot += q[row * d + c] * k[((b * keys + j) * groups + g) * d + c];
-      dot *= scale;
-      if (bias) {
-        const Shape& shape = bias->type.shape;
-        auto at = [&](int axis, std::int64_t index) { return shape[axis] == 1 ? 0 : index; };
-        dot += (*bias)[((at(0, b) * shape[1] + at(1, h)) * shape[2] + at(2, i)) * shape[3] + at(3, j)];
-      }
-      s.push_back(causal && j > i ? -INFINITY : dot);
-    }
-    double top = s.empty() ? -INFINITY : *std::ranges::max_element(s), sum = 0;
-    if (top == -INFINITY) continue;  // nothing to attend to: zeros
-    for (double& x : s) sum += x = std::exp(x - top);
-    for (std::int64_t j = 0; j < keys; ++j) {
-      for (std::int64_t c = 0; c < d; ++c) {
-        double term = s[static_cast<std::size_t>(j)] / sum * v[((b * keys + j) * groups + g) * d + c];
-        e.values[static_cast<std::size_t>(row * d + c)] += term;
-        e.terms[static_cast<std::size_t>(row * d + c)] += std::abs(term);
-      }
-    }
-  }
-  return e;
-}
-
 struct Case {
   std::int64_t batch, queries, keys, heads, d;
   std::int64_t groups = heads;  // heads of keys and values
@@ -81,7 +48,7 @@ void check(const Case& c, const std::optional<Shape>& bias_shape, bool causal,
     double scale = 1 / std::sqrt(static_cast<double>(c.d));
     // The weights are rounded to the operands' dtype for the second product.
     expect_close(run(graph::kAttention, {{"scale", scale}, {"causal", causal}}, operands, &table),
-                 reference(q, k, v, bias_shape ? &operands[3] : nullptr, scale, causal), {24, 1},
+                 attention_reference(q, k, v, bias_shape ? &operands[3] : nullptr, scale, causal), {24, 1},
                  fmt::format("attention {}{}{} keys {}", what, causal ? " causal" : "",
                              bias_shape ? " bias " + to_string(*bias_shape) : "", c.keys));
   }
@@ -153,7 +120,7 @@ TEST(Attention, RowsWithNothingToAttendToAreZero) {
     Array bias = array(dtype, {1, 1, 3, 2}, {0, -INFINITY, -INFINITY, -INFINITY, 1, 2});
     for (const graph::LoweringTable* table : {&lowerings(), &limited<16>()}) {
       Array y = run(graph::kAttention, {{"scale", 0.5}, {"causal", false}}, {q, k, v, bias}, table);
-      expect_close(y, reference(q, k, v, &bias, 0.5, false), {24, 1}, "masked row");
+      expect_close(y, attention_reference(q, k, v, &bias, 0.5, false), {24, 1}, "masked row");
       for (std::int64_t i = 8; i < 16; ++i) EXPECT_EQ(y[i], 0) << i;
     }
   }
@@ -173,12 +140,12 @@ TEST(Attention, LargeScores) {
           v = random(dtype, {1, 5, 1, 4}, 3, 1e4);
     // Scores of 1e8 with one far ahead of the others: its value comes out.
     expect_close(run(graph::kAttention, {{"scale", 1.0}, {"causal", false}}, {q, k, v}),
-                 reference(q, k, v, nullptr, 1, false), {24, 1}, "large scores");
+                 attention_reference(q, k, v, nullptr, 1, false), {24, 1}, "large scores");
     // Masks are often the lowest finite number instead of minus infinity.
     Array lowest = array(dtype, {1, 1, 1, 5}, {0, -3.38e38, -3.38e38, 0, -3.38e38}),
           small = random(dtype, {1, 3, 1, 4}, 1);
     expect_close(run(graph::kAttention, {{"scale", 1.0}, {"causal", false}}, {small, k, v, lowest}),
-                 reference(small, k, v, &lowest, 1, false), {4096, 1}, "mask of finite numbers");
+                 attention_reference(small, k, v, &lowest, 1, false), {4096, 1}, "mask of finite numbers");
   }
 }
 

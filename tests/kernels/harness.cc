@@ -40,11 +40,10 @@ struct Device {
 };
 
 // A mesh for programs that are only written.
-graph::MeshPtr paper_mesh() {
+graph::MeshPtr paper_mesh(std::string_view platform) {
   static NoEvaluator evaluator;
-  static const graph::MeshPtr mesh =
-      std::make_shared<graph::Mesh>(graph::Mesh{"cpu", "cpu", {0}, &evaluator, 0});
-  return mesh;
+  std::string name(platform);
+  return std::make_shared<graph::Mesh>(graph::Mesh{name, name, {0}, &evaluator, 0});
 }
 
 // How many results were compared and how near the worst came to its tolerance: printed at the end.
@@ -184,10 +183,12 @@ Array run(const graph::OpDef& op, graph::Attributes attributes, const std::vecto
 }
 
 std::string text_of(const graph::OpDef& op, graph::Attributes attributes,
-                    const std::vector<graph::TensorType>& operands, const graph::LoweringTable* lowerings) {
+                    const std::vector<graph::TensorType>& operands, const graph::LoweringTable* lowerings,
+                    std::string_view platform) {
+  graph::MeshPtr mesh = paper_mesh(platform);
   std::vector<graph::NodePtr> nodes;
   for (const graph::TensorType& t : operands) {
-    nodes.push_back(std::make_shared<graph::Node>(t, paper_mesh(), std::vector<pjrt::BufferPtr>{}));
+    nodes.push_back(std::make_shared<graph::Node>(t, mesh, std::vector<pjrt::BufferPtr>{}));
   }
   auto node = std::make_shared<graph::Node>(op, std::move(attributes), std::move(nodes));
   return graph::write_text(graph::cut(std::vector<graph::NodePtr>{node}),

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/graph/program.h"
@@ -36,10 +37,10 @@ Array random(DType dtype, Shape shape, unsigned seed, double scale = 1, double o
 // The result of `op` on the device, with the project's lowerings or those given.
 Array run(const graph::OpDef& op, graph::Attributes attributes, const std::vector<Array>& operands,
           const graph::LoweringTable* lowerings = nullptr);
-// The program's text, with arguments of these types.
+// The program's text, with arguments of these types, for a platform.
 std::string text_of(const graph::OpDef& op, graph::Attributes attributes,
                     const std::vector<graph::TensorType>& operands,
-                    const graph::LoweringTable* lowerings = nullptr);
+                    const graph::LoweringTable* lowerings = nullptr, std::string_view platform = "cpu");
 
 // What a result should be, and the size of the terms that it came from (for results of cancellation).
 struct Expected {

@@ -26,7 +26,8 @@ class Registry : public ::testing::Test {
  protected:
   Registry() {
     for (const char* name : {"TESSERA_PJRT_CPU", "TESSERA_PJRT_TPU", "TPU_LIBRARY_PATH", "TESSERA_PJRT_CUDA",
-                             "TESSERA_PLUGIN_AUTOLOAD", "TPU_SKIP_MDS_QUERY", "TPU_MIN_LOG_LEVEL"}) {
+                             "TESSERA_PLUGIN_AUTOLOAD", "TPU_SKIP_MDS_QUERY", "TPU_MIN_LOG_LEVEL",
+                             "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES"}) {
       const char* value = std::getenv(name);
       saved_[name] = value ? std::optional<std::string>(value) : std::nullopt;
       ::unsetenv(name);
@@ -168,6 +169,8 @@ TEST_F(Registry, KeepsLibtpuFromWaitingForAMetadataServer) {
   registry_.load("tpu");
   EXPECT_STREQ(std::getenv("TPU_SKIP_MDS_QUERY"), "1");
   EXPECT_STREQ(std::getenv("TPU_MIN_LOG_LEVEL"), "3");
+  EXPECT_STREQ(std::getenv("TPU_ACCELERATOR_TYPE"), "v6e-1");
+  EXPECT_STREQ(std::getenv("TPU_WORKER_HOSTNAMES"), "localhost");
   set("TPU_SKIP_MDS_QUERY", "0");
   set("TPU_MIN_LOG_LEVEL", "0");
   registry_.load("tpu");
