@@ -5,7 +5,7 @@ TEST_ARGS ?=
 CTEST = ctest --output-on-failure -j$(TEST_JOBS) $(TEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo build all-release all-debug all-asan all-tsan test test-debug test-asan test-tsan lint format clean
+.PHONY: help setup setup-tpu demo build all-release all-debug all-asan all-tsan test test-all test-debug test-asan test-tsan lint format clean
 .PRECIOUS: build/%/build.ninja
 
 help:  ## this list
@@ -32,17 +32,20 @@ build: build/release/build.ninja  ## the program: build/release/tessera
 all-release all-debug all-asan all-tsan: all-%: build/%/build.ninja
 	@cmake --build build/$* -j $(JOBS)
 
-test: all-release setup-tpu  ## build everything and run all tests
+test: all-release setup-tpu  ## build everything and run the tests (all but those that take minutes each)
+	$(CTEST) -LE slow --test-dir build/release
+
+test-all: all-release setup-tpu  ## the same with the tests that take minutes each (label slow)
 	$(CTEST) --test-dir build/release
 
 test-debug: all-debug setup-tpu  ## the same without optimisation, with assertions
-	$(CTEST) --test-dir build/debug
+	$(CTEST) -LE slow --test-dir build/debug
 
 test-asan: all-asan setup-tpu  ## the same with the address and undefined-behaviour sanitizers
-	$(CTEST) --test-dir build/asan
+	$(CTEST) -LE slow --test-dir build/asan
 
 test-tsan: all-tsan setup-tpu  ## the same with the thread sanitizer
-	$(CTEST) --test-dir build/tsan
+	$(CTEST) -LE slow --test-dir build/tsan
 
 lint: build/release/build.ninja  ## clang-format, and clang-tidy on all files or on FILES="a.cc b.cc"
 	@scripts/setup.sh --lint

@@ -70,7 +70,8 @@ function(tessera_room_test name)
   endforeach()
   list(REMOVE_DUPLICATES suites)
   foreach(suite IN LISTS suites)
-    # Suites whose name begins with Reference read ../shared/reference; Slow ones take more than a few seconds.
+    # Suites whose name begins with Reference read ../shared/reference; Slow ones take minutes
+    # and are run by `make test-all`.
     set(label ${ARG_LABEL})
     if(suite MATCHES "^Reference")
       set(label reference)

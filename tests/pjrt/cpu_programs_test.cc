@@ -310,7 +310,7 @@ TEST(CpuCollectives, ReplicasLieWhereTheyAreAssigned) {
 }
 
 // Waiting for each launch is what keeps collectives on CPU from meeting in the wrong order.
-TEST(SlowCpuCollectives, TwoThousandLaunchesDoNotHang) {
+TEST(CpuCollectiveChains, TwoThousandLaunchesDoNotHang) {
   auto executable = cpu_client()->compile(R"(
     module @m attributes {mhlo.num_replicas = 8 : i32} {
       func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
