@@ -162,7 +162,14 @@ std::vector<Tensor> DecoderModel::run(Context& context, const graph::MeshPtr& me
   Tensor mask = ops::cast(context.from_f32(hidden, {batch, 1, 1, length}, mesh), x.dtype());
   nn::RopeTables rope = nn::sequence_rope_tables(context, mesh, length, config_.head_dim, config_.rope_theta);
 
-  std::vector<Tensor> states{x};
+  // Only those that are asked for live on.
+  std::vector<Tensor> out(hidden_states.size());
+  auto keep = [&](int state) {
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      if (checked(hidden_states[k]) == state) out[k] = x;
+    }
+  };
+  keep(0);
   for (int i = 0; i < top; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     nn::Observer inner;
@@ -173,11 +180,9 @@ std::vector<Tensor> DecoderModel::run(Context& context, const graph::MeshPtr& me
     }
     block(layer.where(), [&] { x = layer.forward(x, mask, rope, inner); });
     if (observe) observe(fmt::format("layers.{}", i), x);
-    states.push_back(x);
+    if (i + 1 == config_.num_hidden_layers) x = (*norm_)(x);
+    keep(i + 1);
   }
-  if (top == static_cast<int>(layers_.size())) states.back() = (*norm_)(states.back());
-  std::vector<Tensor> out;
-  for (int k : hidden_states) out.push_back(states[static_cast<std::size_t>(checked(k))]);
   return out;
 }
 

@@ -48,11 +48,16 @@ constexpr std::string_view kStableDiffusion3[] = {"prompt_2",
                                                   "skip_layer_guidance_stop",
                                                   "max_sequence_length"};
 
+constexpr std::string_view kFlux2[] = {"guidance_scale", "text_encoder_out_layers", "max_sequence_length"};
+
 struct Pipeline {
   std::string_view class_name;
   std::span<const std::string_view> has;
 };
-constexpr Pipeline kPipelines[] = {{"FluxPipeline", kFlux}, {"StableDiffusion3Pipeline", kStableDiffusion3}};
+constexpr Pipeline kPipelines[] = {{"FluxPipeline", kFlux},
+                                   {"Flux2Pipeline", kFlux2},
+                                   {"Flux2KleinPipeline", kFlux2},
+                                   {"StableDiffusion3Pipeline", kStableDiffusion3}};
 
 }  // namespace
 

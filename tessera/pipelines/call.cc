@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/base/half.h"
+#include "tessera/base/log.h"
 #include "tessera/pipelines/batch.h"
 
 namespace tessera::pipelines {
@@ -54,6 +56,17 @@ CommonPlan common_plan(const Arguments& a, const checkpoint::ModelFolder& folder
   return plan;
 }
 
+void floor_size(CommonPlan& plan, std::int64_t multiple) {
+  check_range("height", plan.height, multiple, kMaxPixels);
+  check_range("width", plan.width, multiple, kMaxPixels);
+  std::int64_t height = plan.height, width = plan.width;
+  plan.height -= plan.height % multiple;
+  plan.width -= plan.width % multiple;
+  if (plan.height == height && plan.width == width) return;
+  log(LogLevel::kWarning, "{} x {} (width x height) is not divisible by {}; the picture is {} x {}", width,
+      height, multiple, plan.width, plan.height);
+}
+
 void check_finite(std::string_view argument, double value) {
   if (!std::isfinite(value)) invalid_argument("{} is {}; it must be a finite number", argument, value);
 }
@@ -80,6 +93,14 @@ Tensor drawn_latents(Context& context, const graph::MeshPtr& mesh, const std::ve
   std::vector<float> noise = draw_noise(seeds, shape, dtype);
   if (trace != nullptr) trace->add_f32("noise", shape, noise);
   return upload(context, mesh, noise, shape, dtype);
+}
+
+std::vector<float> per_thousand(const std::vector<float>& timesteps, DType dtype) {
+  std::vector<float> out;
+  for (float t : timesteps) {
+    out.push_back(dtype == DType::kBF16 ? round_to_bf16(round_to_bf16(t) / 1000.0f) : t / 1000.0f);
+  }
+  return out;
 }
 
 void trace_start(Trace& trace, const Tensor& latents, const schedulers::Schedule& schedule) {

@@ -35,6 +35,10 @@ struct CommonPlan {
 CommonPlan common_plan(const Arguments& arguments, const checkpoint::ModelFolder& folder,
                        const CallDefaults& defaults);
 
+// Rounds the picture's sides down to multiples of that many pixels, as Diffusers' FLUX pipelines do, with a
+// warning. Throws kInvalidArgument for a side below one of them.
+void floor_size(CommonPlan& plan, std::int64_t multiple);
+
 // Throws kInvalidArgument unless the value is a finite number.
 void check_finite(std::string_view argument, double value);
 
@@ -49,6 +53,10 @@ Tensor given_latents(Context& context, const graph::MeshPtr& mesh, const Latents
 // Noise drawn from the seeds, on the device; "noise" of the trace.
 Tensor drawn_latents(Context& context, const graph::MeshPtr& mesh, const std::vector<std::uint64_t>& seeds,
                      const Shape& shape, DType dtype, Trace* trace);
+
+// What the FLUX transformers are told of the time: each timestep is rounded to the latents' dtype, and
+// divided by 1000 in it.
+std::vector<float> per_thousand(const std::vector<float>& timesteps, DType dtype);
 
 // latents_init, timesteps and sigmas of the trace.
 void trace_start(Trace& trace, const Tensor& latents, const schedulers::Schedule& schedule);

@@ -23,6 +23,7 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/host_block.h"
 #include "tessera/checkpoint/safetensors.h"
+#include "tests/testing/model_copy.h"
 
 namespace {
 
@@ -71,6 +72,7 @@ void add_option(std::vector<std::string>& out, const std::string& name, const js
       {"num_images_per_prompt", "--images-per-prompt"},
       {"max_sequence_length", "--max-sequence-length"},
       {"clip_skip", "--clip-skip"},
+      {"text_encoder_out_layers", "--text-encoder-out-layers"},
       {"skip_guidance_layers", "--skip-guidance-layers"},
       {"skip_layer_guidance_scale", "--skip-layer-guidance-scale"},
       {"skip_layer_guidance_start", "--skip-layer-guidance-start"},
@@ -83,7 +85,8 @@ void add_option(std::vector<std::string>& out, const std::string& name, const js
   }
   if (option.empty())
     throw std::runtime_error(fmt::format("the case has an argument {} that is not known here", name));
-  if (value.is_array() && (name == "sigmas" || name == "skip_guidance_layers")) {
+  if (value.is_array() &&
+      (name == "sigmas" || name == "skip_guidance_layers" || name == "text_encoder_out_layers")) {
     std::string list;
     for (const json& v : value) list += (list.empty() ? "" : ",") + number(v);
     out.push_back(option + "=" + list);
@@ -228,8 +231,11 @@ bool compare_bf16(const json& recorded, const SafetensorsFile& golden, const Saf
 bool test_case(const std::string& program, const std::string& model, const fs::path& file,
                const std::string& dtype, const fs::path& work) {
   json recorded = json::parse(std::ifstream(file));
-  std::vector<std::string> arguments{program,  "generate", model, "--dtype",      dtype,
-                                     "--dump", work,       "-o",  work / "%d.png"};
+  const json changes = recorded.value("override", json::object());
+  std::string folder =
+      changes.empty() ? model : tessera::testing::edited_model(model, changes, work / "model").string();
+  std::vector<std::string> arguments{program,  "generate", folder, "--dtype",      dtype,
+                                     "--dump", work,       "-o",   work / "%d.png"};
   add_option(arguments, "seed", recorded.at("seed"));
   for (const auto& [name, value] : recorded.at("call").items()) add_option(arguments, name, value);
   if (int status = run(arguments); status != 0) {

@@ -11,6 +11,7 @@
 
 #include "tessera/pipelines/text_to_image.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/model_copy.h"
 
 // A pipeline's whole call against what Diffusers recorded.
 namespace tessera::testing {
@@ -44,6 +45,7 @@ inline pipelines::Arguments arguments_of(const Golden& golden) {
   get("true_cfg_scale", a.true_cfg_scale);
   get("max_sequence_length", a.max_sequence_length);
   get("clip_skip", a.clip_skip);
+  get("text_encoder_out_layers", a.text_encoder_out_layers);
   get("skip_guidance_layers", a.skip_guidance_layers);
   get("skip_layer_guidance_scale", a.skip_layer_guidance_scale);
   get("skip_layer_guidance_start", a.skip_layer_guidance_start);
@@ -65,6 +67,7 @@ inline pipelines::Arguments arguments_of(const Golden& golden) {
                                                 "max_sequence_length",
                                                 "num_images_per_prompt",
                                                 "clip_skip",
+                                                "text_encoder_out_layers",
                                                 "skip_guidance_layers",
                                                 "skip_layer_guidance_scale",
                                                 "skip_layer_guidance_start",
@@ -146,10 +149,20 @@ inline void compare_f32(const Golden& golden, const pipelines::Trace& trace) {
 // reference as Diffusers' own run in bf16 is, and half as far again.
 inline void check_parity(const std::filesystem::path& root, const std::string& model, DType dtype) {
   Context context;
-  auto pipeline = pipelines::load_pipeline(checkpoint::ModelFolder::open((root / "models" / model).string()),
-                                           context, {.dtype = dtype});
+  auto load = [&](const std::filesystem::path& folder) {
+    return pipelines::load_pipeline(checkpoint::ModelFolder::open(folder.string()), context,
+                                    {.dtype = dtype});
+  };
+  auto plain = load(root / "models" / model);
   for (const std::string& name : golden_cases(root, model)) {
     Golden golden = load_golden(root, model, name);
+    std::unique_ptr<pipelines::TextToImage> edited;
+    const json changes = golden.json.value("override", json::object());
+    if (!changes.empty()) {
+      edited = load(edited_model(root / "models" / model, changes,
+                                 std::filesystem::path(::testing::TempDir()) / (model + "-" + name)));
+    }
+    const pipelines::TextToImage* pipeline = edited ? edited.get() : plain.get();
     pipelines::Trace trace;
     pipelines::Hooks hooks;
     hooks.trace = &trace;
