@@ -1,11 +1,12 @@
-// FLUX.1-schnell in bf16 on a chip that cannot hold it whole: each component is on the device only while it runs.
+// FLUX.1-schnell in bf16 on a chip that cannot hold it whole: a component is there only while it runs.
 //
 //   flux_offload [MODEL [SIZE [FILE]]]    default: black-forest-labs/FLUX.1-schnell 1024 flux.png
 //
 // How operations become programs is chosen from outside, or by tessera::ScopedExecutionMode:
 //
 //   mode               a program is                                  asked for by
-//   strict eager       one operation, launched asynchronously        the default; TESSERA_EAGER_MODE=defer_never
+//   strict eager       one operation, launched asynchronously        the default; TESSERA_EAGER_MODE=
+//                                                                    defer_never
 //   ... blocking       the same, and each is waited for, so that     TESSERA_EAGER_MODE=
 //                      an error names its operation                  defer_never_and_launch_blocking,
 //                                                                    TPU_LAUNCH_BLOCKING=1
