@@ -10,6 +10,7 @@ namespace tessera::cli {
 int run_generate(const std::vector<std::string>& arguments);
 int run_info(const std::vector<std::string>& arguments);
 int run_tokenize(const std::vector<std::string>& arguments);
+int run_plan(const std::vector<std::string>& arguments);
 int run_devices(const std::vector<std::string>& arguments);
 int run_align(const std::vector<std::string>& arguments);
 int run_cache(const std::vector<std::string>& arguments);

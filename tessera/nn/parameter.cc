@@ -60,7 +60,7 @@ Parameter ParameterStore::add(const std::string& path, const Shape& shape) {
   parameter.state_->shape = shape;
   const checkpoint::TensorView* source = source_.find(path);
   if (source == nullptr) {
-    missing_.push_back(path);
+    if (!shapes_only_) missing_.push_back(path);
   } else if (source->shape != shape) {
     misshapen_.push_back(
         fmt::format("{} is {}, the config says {}", path, to_string(source->shape), to_string(shape)));
@@ -105,6 +105,15 @@ void ParameterStore::place_missing(Context& context, const graph::MeshPtr& mesh,
     Tensor tensor = upload(*state->source, context, mesh, dtype);
     placed_bytes_ += tensor.node()->buffers().at(0)->size_on_device();
     state->tensor = std::move(tensor);
+  }
+}
+
+void ParameterStore::place_shapes(const graph::MeshPtr& mesh, DType dtype) {
+  check_internal(shapes_only_, "a store of weights is placed as shapes");
+  for (const auto& state : parameters_) {
+    if (!state->wanted) continue;
+    graph::TensorType type{dtype, state->shape};
+    state->tensor = Tensor(std::make_shared<graph::Node>(type, mesh, std::vector<pjrt::BufferPtr>{}));
   }
 }
 

@@ -68,6 +68,9 @@ class Scope {
 class ParameterStore {
  public:
   explicit ParameterStore(checkpoint::TensorSource source) : source_(std::move(source)) {}
+  // A store without weights, for planning: each weight that is asked for is taken to be there.
+  struct ShapesOnly {};
+  explicit ParameterStore(ShapesOnly) : shapes_only_(true) {}
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
@@ -82,6 +85,9 @@ class ParameterStore {
   void place(Context& context, const graph::MeshPtr& mesh, DType dtype);
   // Uploads the wanted weights that are not on a device. Others may be in use meanwhile.
   void place_missing(Context& context, const graph::MeshPtr& mesh, DType dtype);
+  // Gives every wanted weight of a store of shapes a tensor without data, on a mesh whose evaluator does
+  // without.
+  void place_shapes(const graph::MeshPtr& mesh, DType dtype);
   // Frees the device's copies.
   void drop();
   // Bytes that the wanted weights take as `dtype`; of one device.
@@ -94,6 +100,7 @@ class ParameterStore {
   friend class Scope;
   Parameter add(const std::string& path, const Shape& shape);
 
+  bool shapes_only_ = false;
   checkpoint::TensorSource source_;
   std::vector<std::shared_ptr<Parameter::State>> parameters_;
   std::set<std::string, std::less<>> used_;

@@ -1,0 +1,69 @@
+#include "tessera/plan/plan.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/command_line.h"
+#include "tessera/cli/commands.h"
+#include "tessera/cli/console.h"
+#include "tessera/cli/shared.h"
+
+namespace tessera::cli {
+namespace {
+
+plan::Request request_of(const CommandLine& line) {
+  plan::Request r;
+  r.height = line.integer("height", 16, 8192).value_or(r.height);
+  r.width = line.integer("width", 16, 8192).value_or(r.width);
+  if (r.height % 16 != 0 || r.width % 16 != 0) throw UsageError("--height and --width are multiples of 16");
+  r.batch = line.integer("batch", 1, 64).value_or(r.batch);
+  r.steps = line.integer("steps", 1, 1000);
+  r.max_sequence_length = line.integer("max-sequence-length", 1, 512);
+  if (line.choice("dtype", {"bf16", "f32"}).value_or("bf16") == "f32") r.dtype = DType::kF32;
+  r.exact = line.given("exact");
+  return r;
+}
+
+}  // namespace
+
+int run_plan(const std::vector<std::string>& arguments) {
+  CommandLine line(
+      "tessera plan",
+      "Says what of a model fits into a TPU and how fast it can be at best, from libtpu's compiler; "
+      "needs no TPU and no weights.",
+      "examples:\n  tessera plan flux.1-schnell --topology v6e:1x1\n"
+      "  tessera plan models/demo --topology v6e-8 --height 96 --width 96\n");
+  std::string names;
+  for (const std::string& name : plan::published_names()) names += (names.empty() ? "" : ", ") + name;
+  line.positional("MODEL", "a folder or Hub id (config files are enough), or one of " + names);
+  line.option("--topology", "NAME", "as in v6e:1x1, v6e-8, tpu7x:2x2x1 (default: v6e:1x1)");
+  line.option("--height", "PIXELS", "default: 1024");
+  line.option("--width", "PIXELS", "default: 1024");
+  line.option("--batch", "N", "pictures at a time (default: 1)");
+  line.option("--steps", "N", "default: the model's");
+  line.option("--max-sequence-length", "N", "tokens of the long text encoder");
+  line.option("--dtype", "TYPE", "bf16 or f32 (default: bf16)");
+  line.flag("--exact", "compile whole components instead of one block of each kind");
+  line.flag("--json", "print one JSON object");
+  if (!line.parse(arguments)) return 0;
+
+  std::optional<std::string> model = line.text("MODEL");
+  plan::Request request = request_of(line);
+  std::optional<plan::ModelFacts> facts;
+  if (model) facts = plan::published(*model);
+  if (!facts) facts = plan::facts_of(open_model(model));
+  plan::Plan result = plan::make_plan(
+      *facts, request, line.text("topology").value_or("v6e:1x1"), [](const std::string& where) {
+        console::progress(fmt::format("compiling {}", where.empty() ? "the rest" : where));
+      });
+  console::clear_progress();
+  if (line.given("json")) {
+    print_json(plan::to_json(result));
+  } else {
+    print(plan::to_table(result));
+  }
+  return 0;
+}
+
+}  // namespace tessera::cli
