@@ -80,6 +80,8 @@ void prepare_environment(std::string_view device) {
   // Away from a TPU machine libtpu would wait minutes for a metadata server.
   if (on_tpu_machine()) return;
   setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);
+  // There is no chip here that a second process could take away.
+  setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1", /*overwrite=*/0);
   // What that server would have said; without these it complains on the user's screen.
   setenv("TPU_ACCELERATOR_TYPE", "v6e-1", /*overwrite=*/0);
   setenv("TPU_WORKER_HOSTNAMES", "localhost", /*overwrite=*/0);

@@ -27,7 +27,7 @@ class Registry : public ::testing::Test {
   Registry() {
     for (const char* name : {"TESSERA_PJRT_CPU", "TESSERA_PJRT_TPU", "TPU_LIBRARY_PATH", "TESSERA_PJRT_CUDA",
                              "TESSERA_PLUGIN_AUTOLOAD", "TPU_SKIP_MDS_QUERY", "TPU_MIN_LOG_LEVEL",
-                             "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES"}) {
+                             "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES", "ALLOW_MULTIPLE_LIBTPU_LOAD"}) {
       const char* value = std::getenv(name);
       saved_[name] = value ? std::optional<std::string>(value) : std::nullopt;
       ::unsetenv(name);
@@ -171,6 +171,7 @@ TEST_F(Registry, KeepsLibtpuFromWaitingForAMetadataServer) {
   EXPECT_STREQ(std::getenv("TPU_MIN_LOG_LEVEL"), "3");
   EXPECT_STREQ(std::getenv("TPU_ACCELERATOR_TYPE"), "v6e-1");
   EXPECT_STREQ(std::getenv("TPU_WORKER_HOSTNAMES"), "localhost");
+  EXPECT_STREQ(std::getenv("ALLOW_MULTIPLE_LIBTPU_LOAD"), "1");
   set("TPU_SKIP_MDS_QUERY", "0");
   set("TPU_MIN_LOG_LEVEL", "0");
   registry_.load("tpu");
