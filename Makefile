@@ -5,7 +5,7 @@ TEST_ARGS ?=
 CTEST = ctest --output-on-failure -j$(TEST_JOBS) $(TEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo build all-release all-debug all-asan all-tsan test test-all test-debug test-asan test-tsan lint format clean
+.PHONY: help setup setup-tpu demo build bench all-release all-debug all-asan all-tsan test test-all test-debug test-asan test-tsan lint format clean
 .PRECIOUS: build/%/build.ninja
 
 help:  ## this list
@@ -28,6 +28,12 @@ demo: build  ## draw out/demo.png with the checkpoint in models/demo
 
 build: build/release/build.ninja  ## the program: build/release/tessera
 	@cmake --build build/release -j $(JOBS) --target tessera_cli
+
+bench: build/release/build.ninja  ## measure strict eager's overhead, and the modes side by side on models/demo
+	@cmake -DTESSERA_BUILD_BENCH=ON build/release
+	@cmake --build build/release -j $(JOBS) --target bench
+	build/release/bench/bench_eager_overhead
+	build/release/bench/bench_modes models/demo --size 96 --steps 4 --dtype f32
 
 all-release all-debug all-asan all-tsan: all-%: build/%/build.ninja
 	@cmake --build build/$* -j $(JOBS)

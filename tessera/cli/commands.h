@@ -12,6 +12,7 @@ int run_info(const std::vector<std::string>& arguments);
 int run_tokenize(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_devices(const std::vector<std::string>& arguments);
+int run_bench(const std::vector<std::string>& arguments);
 int run_align(const std::vector<std::string>& arguments);
 int run_cache(const std::vector<std::string>& arguments);
 

@@ -32,17 +32,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Where the work is done, and in what.
-struct Where {
-  DeviceName device;
-  DType dtype;
-  Where(const GenerateRequest& request, Context& context)
-      : device(request.device ? *request.device : context.first_accelerator().value_or(DeviceName{})),
-        dtype(request.dtype.value_or(device.name == "cpu" ? DType::kF32 : DType::kBF16)) {}
-};
-
-std::string device_text(const DeviceName& device) { return fmt::format("{}:{}", device.name, device.index); }
-
 // Shows on a terminal how far the run is, and stops it where the user asked for that.
 class Watch {
  public:
@@ -135,12 +124,6 @@ void write_trace(const fs::path& folder, const pipelines::Trace& trace) {
   fs::create_directories(folder, error);
   if (error) fail(ErrorCode::kUnavailable, "{}: cannot be made: {}", folder.string(), error.message());
   trace.write(folder / "trace.safetensors");
-}
-
-std::string_view mode_text(const GenerateRequest& request) {
-  if (request.compile == Compile::kComponents) return "compile";
-  if (request.compile == Compile::kRepeatedBlocks) return "compile-blocks";
-  return execution_mode_name(request.mode.value_or(ExecutionMode::kEager));
 }
 
 Json report(const GenerateRequest& request, const Where& where, const checkpoint::ModelFolder& folder,

@@ -54,11 +54,7 @@ void declare(CommandLine& line) {
   line.option("--skip-layer-guidance-start", "X", "part of the steps at which it starts");
   line.option("--skip-layer-guidance-stop", "X", "part of the steps at which it stops");
   line.option("--text-encoder-out-layers", "A,B,C", "layers of the text encoder to read");
-  line.option("--device", "NAME",
-              "cpu, tpu or cuda, as in tpu:1 (default: an accelerator if there is one, else cpu)");
-  line.option("--dtype", "TYPE", "f32 or bf16 (default: f32 on cpu, else bf16)");
-  line.option("--mode", "MODE",
-              "how operations become programs: eager, eager-blocking, fused, compile, compile-blocks");
+  declare_run_options(line);
   line.option("--offload", "WHAT", "what to keep off the device while it is idle: none, model");
   line.option("--tensor-parallel", "N", "devices to split the model over: 1");
   line.option("--dump", "DIR", "write the tensors of the run to DIR/trace.safetensors");
@@ -72,40 +68,6 @@ void refuse_what_is_not_there(const CommandLine& line) {
   }
   if (auto n = line.small_integer("tensor-parallel", 1, 4096); n && *n != 1) {
     throw UsageError(fmt::format("--tensor-parallel {} is not available in this version; available: 1", *n));
-  }
-}
-
-void read_device(const CommandLine& line, GenerateRequest& request) {
-  if (auto device = line.text("device")) {
-    try {
-      request.device = DeviceName::parse(*device);
-    } catch (const Error& e) {
-      throw UsageError(fmt::format("--device: {}", e.what()));
-    }
-  }
-  std::optional<std::string> dtype = line.choice("dtype", {"bf16", "f16", "f32"});
-  if (dtype == "f16") {
-    throw UsageError(
-        "--dtype f16 is not available: files in f16 are read and converted, but computing is in bf16 or f32");
-  }
-  if (dtype) request.dtype = *dtype == "bf16" ? DType::kBF16 : DType::kF32;
-}
-
-void read_mode(const CommandLine& line, GenerateRequest& request) {
-  request.offload = line.text("offload") == "model";
-  std::optional<std::string> mode =
-      line.choice("mode", {"eager", "eager-blocking", "fused", "compile", "compile-blocks"});
-  if (mode == "eager") request.mode = ExecutionMode::kEager;
-  if (mode == "eager-blocking") request.mode = ExecutionMode::kEagerBlocking;
-  if (mode == "fused") request.mode = ExecutionMode::kFused;
-  if (mode == "compile") request.compile = Compile::kComponents;
-  if (mode == "compile-blocks") request.compile = Compile::kRepeatedBlocks;
-  // An option wins over the environment, and what is wrong there is said before work begins.
-  if (request.mode) return;
-  try {
-    request.mode = execution_mode_from_environment();
-  } catch (const Error& e) {
-    throw UsageError(e.what());
   }
 }
 
@@ -203,8 +165,8 @@ std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& ar
 
   GenerateRequest request;
   request.model = line.text("MODEL");
-  read_device(line, request);
-  read_mode(line, request);
+  static_cast<RunOptions&>(request) = read_run_options(line);
+  request.offload = line.text("offload") == "model";
   request.arguments = arguments_of(line);
   request.json = line.given("json");
   if (auto dump = line.text("dump")) {

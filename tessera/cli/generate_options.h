@@ -6,21 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/cli/run_options.h"
 #include "tessera/pipelines/text_to_image.h"
 
 namespace tessera::cli {
 
-// What is recorded and compiled as a whole, beyond what the execution mode does.
-enum class Compile { kNothing, kComponents, kRepeatedBlocks };
-
 // What `tessera generate` was asked for.
-struct GenerateRequest {
+struct GenerateRequest : RunOptions {
   std::optional<std::string> model;
   pipelines::Arguments arguments;
-  std::optional<DeviceName> device;   // not given: the first accelerator, else the CPU
-  std::optional<DType> dtype;         // not given: f32 on the CPU, else bf16
-  std::optional<ExecutionMode> mode;  // not given: as the environment says
-  Compile compile = Compile::kNothing;
   bool offload = false;                       // of each model while it is idle
   bool seed_drawn = false;                    // no --seed: one was drawn
   std::vector<std::filesystem::path> files;   // a picture each

@@ -26,11 +26,12 @@ struct Command {
   int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 7> kCommands{{
+constexpr std::array<Command, 8> kCommands{{
     {"generate", "draw pictures from a prompt", run_generate},
     {"info", "say what a checkpoint holds", run_info},
     {"tokenize", "show the tokens that a prompt becomes", run_tokenize},
     {"devices", "list the devices and their plugins", run_devices},
+    {"bench", "time one component of a checkpoint", run_bench},
     {"align", "copy a checkpoint so that a CPU can use it from its files", run_align},
     {"cache", "list or clear the compiled programs on disk", run_cache},
     {"plan", "say what fits into a TPU, and how fast it can be", run_plan},
