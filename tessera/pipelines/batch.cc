@@ -58,10 +58,6 @@ std::vector<float> draw_noise(const std::vector<std::uint64_t>& seeds, const Sha
   return noise;
 }
 
-void refuse_argument(bool given, std::string_view name, std::string_view pipeline) {
-  if (given) invalid_argument("{} has no argument {}", pipeline, name);
-}
-
 void check_range(std::string_view argument, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high)
     invalid_argument("{} is {}; it must be from {} to {}", argument, value, low, high);

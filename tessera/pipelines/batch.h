@@ -32,10 +32,6 @@ Tensor repeat_rows(const Tensor& x, int times);
 // kInvalidArgument for another number of seeds.
 std::vector<float> draw_noise(const std::vector<std::uint64_t>& seeds, const Shape& shape, DType dtype);
 
-// Throws kInvalidArgument, naming it and the pipeline, if an argument is given that the pipeline does not
-// have.
-void refuse_argument(bool given, std::string_view name, std::string_view pipeline);
-
 // Throws kInvalidArgument unless the value is within [low, high].
 void check_range(std::string_view argument, std::int64_t value, std::int64_t low, std::int64_t high);
 

@@ -46,8 +46,8 @@ CommonPlan common_plan(const Arguments& a, const checkpoint::ModelFolder& folder
   }
   plan.height = integer_or_default(a.height, folder, "height", defaults.height);
   plan.width = integer_or_default(a.width, folder, "width", defaults.width);
-  check_range("height", plan.height, 1, kMaxPixels);
-  check_range("width", plan.width, 1, kMaxPixels);
+  check_range("height", plan.height, defaults.shortest_side, kMaxPixels);
+  check_range("width", plan.width, defaults.shortest_side, kMaxPixels);
   plan.steps = steps_of(a, folder, defaults.num_inference_steps);
   std::int64_t length =
       integer_or_default(a.max_sequence_length, folder, "max_sequence_length", defaults.max_sequence_length);

@@ -15,6 +15,7 @@ namespace tessera::pipelines {
 // A pipeline's own values for what was not given.
 struct CallDefaults {
   std::int64_t height = 1024, width = 1024;  // pixels
+  std::int64_t shortest_side = 1;            // a shorter one is refused
   int num_inference_steps = 28;
   int max_sequence_length = 512, longest_sequence_length = 512;
 };

@@ -1,10 +1,7 @@
 #include "tessera/pipelines/flux_pipeline.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
@@ -17,6 +14,8 @@
 #include "tessera/ops/ops.h"
 #include "tessera/pipelines/arguments.h"
 #include "tessera/pipelines/batch.h"
+#include "tessera/pipelines/call.h"
+#include "tessera/pipelines/decode.h"
 #include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/loading.h"
 #include "tessera/schedulers/flow_match_euler.h"
@@ -26,20 +25,15 @@ namespace tessera::pipelines {
 namespace {
 
 constexpr int kClipLength = 77;
-constexpr int kMaxSequenceLength = 512;
-constexpr std::int64_t kMaxPixels = 16384;  // a side beyond this is taken for a mistake
 
-// The arguments of a call with every default filled in and checked.
-struct CallPlan {
-  std::size_t prompts = 0;
+// The arguments of a call with every default filled in and checked. Height and width are those of the
+// picture.
+struct CallPlan : CommonPlan {
   std::vector<std::string> prompt, prompt_2, negative_prompt, negative_prompt_2;
-  std::int64_t height = 0, width = 0;                // of the picture
-  std::int64_t latent_height = 0, latent_width = 0;  // of the latents, both even
-  int steps = 0, max_sequence_length = 0, images_per_prompt = 1;
+  std::int64_t latent_height = 0, latent_width = 0;  // both even
   double guidance_scale = 0, true_cfg_scale = 1;
   bool true_cfg = false;
 
-  std::int64_t images() const { return static_cast<std::int64_t>(prompts) * images_per_prompt; }
   std::int64_t tokens() const { return latent_height / 2 * (latent_width / 2); }
 };
 
@@ -83,7 +77,6 @@ struct FluxPipeline::Parts {
   Tensor initial_latents(const Arguments& arguments, const CallPlan& plan, Trace* trace) const;
   Denoised run(const Arguments& arguments, const CallPlan& plan, const PromptEmbeds& embeds,
                const PromptEmbeds& negative, Result& result, const Hooks& hooks) const;
-  Tensor decode(const Tensor& latents, const CallPlan& plan, Trace* trace) const;
   std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments,
                                                             const CallPlan& plan) const;
 };
@@ -94,12 +87,7 @@ FluxPipeline::~FluxPipeline() = default;
 std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::ModelFolder& folder,
                                                             Context& context, const LoadOptions& options,
                                                             const Hooks& hooks) {
-  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
-    fail(ErrorCode::kUnimplemented,
-         "computing in {} is not supported; use f32 or bf16 (weights of any float dtype are "
-         "converted)",
-         dtype_name(options.dtype));
-  }
+  check_compute_dtype(options.dtype);
   if (hooks.on_stage) hooks.on_stage("load");
   Loader loader(folder);
   loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
@@ -132,20 +120,12 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
 
 CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
   refuse_lacking_arguments("FluxPipeline", a);
-  if (a.prompt.empty()) invalid_argument("prompt: none was given");
   CallPlan p;
-  p.prompts = a.prompt.size();
+  std::int64_t factor = 2 * vae.model->config().scale_factor();
+  static_cast<CommonPlan&>(p) = common_plan(a, folder, {.shortest_side = factor});
   p.prompt = a.prompt;
   p.prompt_2 = prompts_for(a.prompt_2, p.prompt, p.prompts, "prompt_2");
-  p.images_per_prompt = a.num_images_per_prompt;
-  check_range("num_images_per_prompt", p.images_per_prompt, 1, 1024);
-  if (a.seeds.empty()) invalid_argument("seeds: none was given; a pipeline does not seed itself");
 
-  p.height = integer_or_default(a.height, folder, "height", 1024);
-  p.width = integer_or_default(a.width, folder, "width", 1024);
-  std::int64_t factor = 2 * vae.model->config().scale_factor();
-  check_range("height", p.height, factor, kMaxPixels);
-  check_range("width", p.width, factor, kMaxPixels);
   std::int64_t asked_height = p.height, asked_width = p.width;
   p.latent_height = 2 * (p.height / factor);
   p.latent_width = 2 * (p.width / factor);
@@ -156,27 +136,10 @@ CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
         asked_width, asked_height, factor, p.width, p.height);
   }
 
-  auto sigma_steps =
-      a.sigmas ? std::optional<std::int64_t>(static_cast<std::int64_t>(a.sigmas->size())) : std::nullopt;
-  if (sigma_steps && a.num_inference_steps && *sigma_steps != *a.num_inference_steps) {
-    invalid_argument("sigmas: {} were given for {} steps", *sigma_steps, *a.num_inference_steps);
-  }
-  std::int64_t steps = sigma_steps
-                           ? *sigma_steps
-                           : integer_or_default(a.num_inference_steps, folder, "num_inference_steps", 28);
-  check_range("num_inference_steps", steps, 1, 1000);
-  p.steps = static_cast<int>(steps);
-
-  std::int64_t length =
-      integer_or_default(a.max_sequence_length, folder, "max_sequence_length", kMaxSequenceLength);
-  check_range("max_sequence_length", length, 1, kMaxSequenceLength);
-  p.max_sequence_length = static_cast<int>(length);
-
   p.guidance_scale = number_or_default(a.guidance_scale, folder, "guidance_scale", 3.5);
   p.true_cfg_scale = number_or_default(a.true_cfg_scale, folder, "true_cfg_scale", 1.0);
-  if (!std::isfinite(p.guidance_scale) || !std::isfinite(p.true_cfg_scale)) {
-    invalid_argument("guidance scales must be finite numbers");
-  }
+  check_finite("guidance_scale", p.guidance_scale);
+  check_finite("true_cfg_scale", p.true_cfg_scale);
   if (a.guidance_scale && *a.guidance_scale != 0 && !transformer.model->config().guidance_embeds) {
     log(LogLevel::kWarning, "guidance_scale {} is ignored: this model has no guidance input",
         p.guidance_scale);
@@ -194,10 +157,6 @@ CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
   if (a.negative_prompt) {
     p.negative_prompt = prompts_for(a.negative_prompt, {}, p.prompts, "negative_prompt");
     p.negative_prompt_2 = prompts_for(a.negative_prompt_2, p.negative_prompt, p.prompts, "negative_prompt_2");
-  }
-  if (!a.latents && a.seeds.size() != 1 && static_cast<std::int64_t>(a.seeds.size()) != p.images()) {
-    invalid_argument("{} seeds for {} image(s); give one seed for all, or one for each image", a.seeds.size(),
-                     p.images());
   }
   return p;
 }
@@ -234,18 +193,11 @@ Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Ca
                                             Trace* trace) const {
   std::int64_t channels = transformer.model->config().in_channels / 4;
   if (arguments.latents) {
-    Shape wanted{plan.images(), plan.tokens(), 4 * channels};
-    if (arguments.latents->shape != wanted ||
-        static_cast<std::int64_t>(arguments.latents->values.size()) != wanted.elements()) {
-      invalid_argument("latents: {} were given, {} are wanted", to_string(arguments.latents->shape),
-                       to_string(wanted));
-    }
-    return upload(context(), residence.mesh(), arguments.latents->values, wanted, dtype());
+    return given_latents(context(), residence.mesh(), *arguments.latents,
+                         {plan.images(), plan.tokens(), 4 * channels}, dtype());
   }
   Shape shape{plan.images(), channels, plan.latent_height, plan.latent_width};
-  std::vector<float> noise = draw_noise(arguments.seeds, shape, dtype());
-  if (trace != nullptr) trace->add_f32("noise", shape, noise);
-  return pack_latents(upload(context(), residence.mesh(), noise, shape, dtype()));
+  return pack_latents(drawn_latents(context(), residence.mesh(), arguments.seeds, shape, dtype(), trace));
 }
 
 Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& plan,
@@ -258,10 +210,7 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
       arguments.sigmas ? *arguments.sigmas : schedulers::linspace(1.0, 1.0 / plan.steps, plan.steps),
       schedulers::calculate_shift(scheduler, plan.tokens()));
   if (trace != nullptr) {
-    auto n = static_cast<std::int64_t>(schedule.timesteps.size());
-    trace->add("latents_init", latents);
-    trace->add_f32("timesteps", {n}, schedule.timesteps);
-    trace->add_f32("sigmas", {n + 1}, schedule.sigmas);
+    trace_start(*trace, latents, schedule);
     trace->add("prompt_embeds", embeds.sequence);
     trace->add("pooled_prompt_embeds", embeds.pooled);
     if (plan.true_cfg) {
@@ -310,11 +259,7 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
   auto call = [&](int step, const Tensor& x, const Tensor& time) {
     Tensor out = predict(embeds, x, time);
     if (step == 0 && trace != nullptr) trace->add("transformer_out_step0", out);
-    if (plan.true_cfg) {
-      Tensor other = ops::cast(predict(negative, x, time), DType::kF32);
-      Tensor difference = ops::subtract(ops::cast(out, DType::kF32), other);
-      out = ops::cast(ops::add(other, ops::multiply(cfg_scale, difference)), dtype());
-    }
+    if (plan.true_cfg) out = guide(cfg_scale, predict(negative, x, time), out);
     if (step == 0 && trace != nullptr) trace->add("noise_pred_guided_step0", out);
     return out;
   };
@@ -324,30 +269,13 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
   return out;
 }
 
-Tensor FluxPipeline::Parts::decode(const Tensor& latents, const CallPlan& plan, Trace* trace) const {
-  const models::AutoencoderKlConfig& config = vae.model->config();
-  Tensor unpacked = unpack_latents(latents, plan.latent_height, plan.latent_width);
-  Tensor scaled = ops::affine(unpacked, 1.0 / config.scaling_factor, config.shift_factor);
-  Tensor decoded = vae.model->decode(scaled);
-  Tensor pixels = ops::to_image(decoded);
-  if (trace != nullptr) {
-    trace->add("vae_in", scaled);
-    trace->add("vae_out", decoded);
-    trace->add("image_u8", pixels);
-  }
-  return pixels;
-}
-
 std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(const Arguments& arguments,
                                                                                const CallPlan& plan) const {
-  std::vector<std::pair<std::string, std::string>> out{
-      {"num_inference_steps", std::to_string(plan.steps)},
-      {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
+  std::vector<std::pair<std::string, std::string>> out = common_settings(arguments, plan);
   if (transformer.model->config().guidance_embeds) {
     out.emplace_back("guidance_scale", fmt::format("{}", plan.guidance_scale));
   }
   if (plan.true_cfg) out.emplace_back("true_cfg_scale", fmt::format("{}", plan.true_cfg_scale));
-  if (arguments.sigmas) out.emplace_back("sigmas", fmt::format("{}", fmt::join(*arguments.sigmas, ",")));
   return out;
 }
 
@@ -366,18 +294,10 @@ Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) co
     Residence::Use on_device(residence_, p.transformer);
     return p.run(arguments, plan, embeds.front(), embeds.back(), result, hooks);
   });
-  result.num_inference_steps = denoised.steps;
-  result.interrupted = denoised.interrupted;
   stages.run("decode", [&] {
     Residence::Use on_device(residence_, p.vae);
-    Tensor finite = ops::all_finite(denoised.latents);
-    Tensor pixels = p.decode(denoised.latents, plan, hooks.trace);
-    if (finite.to_bytes()[0] == std::byte{0}) {
-      fail(ErrorCode::kDataLoss,
-           "the latents are not finite after {} step(s): {} overflowed, or the weights are damaged",
-           denoised.steps, dtype_name(p.dtype()));
-    }
-    result.images = read_images(pixels);
+    Tensor latents = unpack_latents(denoised.latents, plan.latent_height, plan.latent_width);
+    read_result(denoised, decode_latents(*p.vae.model, latents, hooks.trace), result);
   });
   return result;
 }
