@@ -60,7 +60,7 @@ class Checkpoint {
 
 // The recorded call of the basic case, for one step.
 Trace run(const Checkpoint& checkpoint, const testing::Golden& golden) {
-  Context context;
+  static Context context;  // shared, so that each program is compiled once
   Arguments arguments = testing::arguments_of(golden);
   arguments.num_inference_steps = 1;
   Trace trace;
