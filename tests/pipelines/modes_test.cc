@@ -180,8 +180,15 @@ void check_agreement(const fs::path& root, const std::string& model, const std::
   for (Way way : {Way::kEager, Way::kFused, Way::kCompile, Way::kCompileBlocks}) {
     SCOPED_TRACE(name(way));
     Context context(options(way));
-    auto pipeline = load(root / "models" / model, context, way);
+    auto plain = load(root / "models" / model, context, way);
     for (std::size_t i = 0; i < goldens.size(); ++i) {
+      std::unique_ptr<TextToImage> edited;
+      const nlohmann::json changes = goldens[i].json.value("override", nlohmann::json::object());
+      if (!changes.empty()) {
+        fs::path copy = fs::path(::testing::TempDir()) / ("modes-" + model + "-" + goldens[i].name);
+        edited = load(testing::edited_model(root / "models" / model, changes, copy), context, way);
+      }
+      const auto& pipeline = edited ? edited : plain;
       Trace trace;
       Hooks hooks;
       hooks.trace = &trace;
@@ -213,11 +220,13 @@ void check_all(const fs::path& root, const std::string& model) {
 
 TEST(ModesAgree, Flux1Schnell) { check_basic("flux1-schnell"); }
 TEST(ModesAgree, Sd35Medium) { check_basic("sd35-medium"); }
+TEST(ModesAgree, Flux2Dev) { check_basic("flux2-dev"); }
 
 TEST(SlowModesAgree, Flux1Schnell) { check_all(testing::compact_data(), "flux1-schnell"); }
 TEST(SlowModesAgree, Flux1Dev) { check_all(testing::compact_data(), "flux1-dev"); }
 TEST(SlowModesAgree, Sd35Medium) { check_all(testing::compact_data(), "sd35-medium"); }
 TEST(SlowModesAgree, Sd35Large) { check_all(testing::compact_data(), "sd35-large"); }
+TEST(SlowModesAgree, Flux2Dev) { check_all(testing::compact_data(), "flux2-dev"); }
 
 class SlowReferenceModesAgree : public testing::WithReferenceData {};
 
@@ -225,6 +234,7 @@ TEST_F(SlowReferenceModesAgree, Flux1Schnell) { check_all(testing::reference_dat
 TEST_F(SlowReferenceModesAgree, Flux1Dev) { check_all(testing::reference_data(), "flux1-dev"); }
 TEST_F(SlowReferenceModesAgree, Sd35Medium) { check_all(testing::reference_data(), "sd35-medium"); }
 TEST_F(SlowReferenceModesAgree, Sd35Large) { check_all(testing::reference_data(), "sd35-large"); }
+TEST_F(SlowReferenceModesAgree, Flux2Dev) { check_all(testing::reference_data(), "flux2-dev"); }
 
 TEST(ModelOffload, IsBitEqualAndFitsWhereTheWholeDoesNot) {
   Arguments call{.prompt = {"a red apple"}, .seeds = {7}};
