@@ -243,6 +243,12 @@ TensorType infer_rope(std::string_view op, const Attributes&, Types t) {
   return t[0];
 }
 
+TensorType infer_all_reduce(std::string_view op, const Attributes& a, Types t) {
+  expect(dtype_is_float(t[0].dtype), op, t, "wants a floating-point operand");
+  expect(a.get<std::int64_t>("ranks") > 0, op, t, "wants at least one rank");
+  return t[0];
+}
+
 TensorType infer_modulate(std::string_view op, const Attributes&, Types t) {
   expect_like_floats(op, t);
   const Shape& x = t[0].shape;
@@ -313,6 +319,7 @@ const OpDef kGatedAdd{"gated_add", infer_gated_add};
 const OpDef kTimestepEmbedding{"timestep_embedding", infer_timestep_embedding};
 const OpDef kAllFinite{"all_finite", infer_all_finite};
 const OpDef kToImage{"to_image", infer_to_image};
+const OpDef kAllReduce{"all_reduce", infer_all_reduce};
 
 std::span<const OpDef* const> all_operations() {
   static constexpr const OpDef* kAll[] = {&kNegate,
@@ -361,7 +368,8 @@ std::span<const OpDef* const> all_operations() {
                                           &kGatedAdd,
                                           &kTimestepEmbedding,
                                           &kAllFinite,
-                                          &kToImage};
+                                          &kToImage,
+                                          &kAllReduce};
   return kAll;
 }
 

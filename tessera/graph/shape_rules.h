@@ -65,6 +65,8 @@ extern const OpDef kTimestepEmbedding;
 extern const OpDef kAllFinite;
 // x [N, 3, H, W] in [-1, 1] -> u8 [N, H, W, 3].
 extern const OpDef kToImage;
+// x, of each rank of the mesh -> the sum over ranks, on every rank. Attribute: ranks (int64).
+extern const OpDef kAllReduce;
 
 // All of the above.
 std::span<const OpDef* const> all_operations();

@@ -275,6 +275,21 @@ Value Writer::repeat(std::int64_t trips, const Value& initial,
   return {fmt::format("%{}#1", id), initial.type};
 }
 
+Value Writer::all_reduce(const Value& x, std::int64_t ranks) {
+  std::string group, scalar = stablehlo_type({x.type.dtype, {}}),
+                     pad(static_cast<std::size_t>(2 * indent_), ' ');
+  for (std::int64_t rank = 0; rank < ranks; ++rank) group += fmt::format("{}{}", rank == 0 ? "" : ", ", rank);
+  std::string text = fmt::format(
+      "\"stablehlo.all_reduce\"({0}) ({{\n"
+      "{1}^bb0(%a: {2}, %b: {2}):\n"
+      "{1}  %sum = stablehlo.add %a, %b : {2}\n"
+      "{1}  stablehlo.return %sum : {2}\n"
+      "{1}}}) {{replica_groups = dense<[[{3}]]> : tensor<1x{4}xi64>, "
+      "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}}",
+      x.name, pad, scalar, group, ranks);
+  return line(x.type, text, fmt::format("({0}) -> {0}", stablehlo_type(x.type)));
+}
+
 std::string Writer::module(std::span<const Value> results) const {
   std::string parameters, names;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {

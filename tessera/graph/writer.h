@@ -64,6 +64,8 @@ class Writer {
   Value dot_general(const Value& a, const Value& b, std::span<const std::int64_t> batch_a,
                     std::span<const std::int64_t> batch_b, std::span<const std::int64_t> contract_a,
                     std::span<const std::int64_t> contract_b, DType result);
+  // The sum over the program's replicas 0 to ranks-1, on each of them.
+  Value all_reduce(const Value& x, std::int64_t ranks);
   // Runs `body` with a counter (i32 scalar) from 0 to trips-1 over the carried value.
   Value repeat(std::int64_t trips, const Value& initial,
                const std::function<Value(const Value& counter, const Value& carried)>& body);

@@ -11,6 +11,7 @@ const graph::LoweringTable& lowerings() {
     register_norm(t);
     register_attention(t);
     register_diffusion(t);
+    register_collective(t);
     register_tpu(t);
     return t;
   }();

@@ -202,4 +202,9 @@ Tensor timestep_embedding(const Tensor& timesteps, int dim, bool flip_sin_to_cos
 Tensor all_finite(const Tensor& x) { return record(graph::kAllFinite, {}, {x}); }
 Tensor to_image(const Tensor& x) { return record(graph::kToImage, {}, {x}); }
 
+Tensor all_reduce(const Tensor& x) {
+  if (x.mesh()->size() == 1) return x;
+  return record(graph::kAllReduce, {{"ranks", std::int64_t{x.mesh()->size()}}}, {x});
+}
+
 }  // namespace tessera::ops

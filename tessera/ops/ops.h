@@ -105,4 +105,7 @@ Tensor all_finite(const Tensor& x);
 // x) to even.
 Tensor to_image(const Tensor& x);
 
+// The sum of every rank's x, on each rank of its mesh; x itself where the mesh is one device.
+Tensor all_reduce(const Tensor& x);
+
 }  // namespace tessera::ops

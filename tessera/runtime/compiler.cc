@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/graph/shape_rules.h"
 #include "tessera/runtime/environment_key.h"
 
 namespace tessera {
@@ -129,6 +130,8 @@ std::unique_ptr<CompiledProgram> Compiler::make(const graph::Program& program, c
   }
   made->scratch_bytes = made->executable->memory_stats().temp;
   made->aliases = std::move(aliases);
+  made->has_collectives = std::ranges::any_of(
+      program.steps, [](const NodePtr& step) { return step->op()->name == graph::kAllReduce.name; });
   for (const NodePtr& output : program.outputs) {
     made->output_bytes.push_back(dtype_bytes(output->type().dtype, output->type().shape.elements()));
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 
@@ -62,7 +63,7 @@ struct Context::Impl {
 
   std::mutex mutex;  // guards the two below
   std::vector<std::unique_ptr<ClientState>> clients;
-  std::map<std::pair<std::string, int>, graph::MeshPtr> meshes;
+  std::map<std::pair<std::string, std::vector<int>>, graph::MeshPtr> meshes;
 
   std::atomic<std::int64_t> operations{0}, host_transfers{0};
 
@@ -111,21 +112,36 @@ Context::Context(Options options) : impl_(std::make_unique<Impl>()) {
 
 Context::~Context() { synchronise(); }
 
-graph::MeshPtr Context::mesh(const DeviceName& device) {
+graph::MeshPtr Context::mesh(const DeviceName& device) { return mesh(std::span(&device, 1)); }
+
+graph::MeshPtr Context::mesh(std::span<const DeviceName> devices) {
+  if (devices.empty()) invalid_argument("a mesh of no devices was asked for");
+  const std::string& name = devices.front().name;
+  std::vector<int> indices;
+  for (const DeviceName& device : devices) {
+    if (device.name != name) {
+      invalid_argument("a mesh has devices of one kind; {} and {} were given", name, device.name);
+    }
+    if (std::ranges::find(indices, device.index) != indices.end()) {
+      invalid_argument("{}:{} is in the mesh twice", name, device.index);
+    }
+    indices.push_back(device.index);
+  }
   std::lock_guard lock(impl_->mutex);
-  graph::MeshPtr& mesh = impl_->meshes[{device.name, device.index}];
+  graph::MeshPtr& mesh = impl_->meshes[{name, indices}];
   if (mesh) return mesh;
-  int client = impl_->client_for(device.name);
+  int client = impl_->client_for(name);
   const pjrt::Client& pjrt_client = *impl_->clients[static_cast<std::size_t>(client)]->client;
   auto count = static_cast<int>(pjrt_client.devices().size());
-  if (device.index < 0 || device.index >= count) {
-    invalid_argument("device {}:{} does not exist: there are {} {} device(s), counted from 0", device.name,
-                     device.index, count, device.name);
+  for (int index : indices) {
+    if (index >= 0 && index < count) continue;
+    invalid_argument("device {}:{} does not exist: there are {} {} device(s), counted from 0", name, index,
+                     count, name);
   }
   auto made = std::make_shared<graph::Mesh>();
-  made->device = device.name;
+  made->device = name;
   made->platform = pjrt_client.platform_name();
-  made->devices = {device.index};
+  made->devices = std::move(indices);
   made->evaluator = this;
   made->client = client;
   return mesh = std::move(made);
@@ -149,17 +165,30 @@ const pjrt::Client& Context::client(const graph::Mesh& mesh) const { return *imp
 Tensor Context::from_host(std::span<const std::byte> data, DType dtype, const Shape& shape,
                           const graph::MeshPtr& mesh, std::shared_ptr<const void> keep_alive,
                           bool parameter) {
+  std::vector<std::span<const std::byte>> shards(mesh->devices.size(), data);
+  std::vector<std::shared_ptr<const void>> owners;
+  if (keep_alive) owners.assign(shards.size(), keep_alive);
+  return from_shards(shards, dtype, shape, mesh, owners, parameter);
+}
+
+Tensor Context::from_shards(std::span<const std::span<const std::byte>> shards, DType dtype,
+                            const Shape& shape, const graph::MeshPtr& mesh,
+                            std::span<const std::shared_ptr<const void>> keep_alive, bool parameter) {
+  if (shards.size() != mesh->devices.size()) {
+    invalid_argument("{} shards were given for a mesh of {} device(s)", shards.size(), mesh->devices.size());
+  }
   ClientState& state = impl_->state(*mesh);
-  auto memory = keep_alive ? pjrt::HostMemory::kZeroCopy : pjrt::HostMemory::kCopy;
   std::vector<pjrt::BufferPtr> buffers;
-  for (int device : mesh->devices) {
-    const auto& account = state.accounts[static_cast<std::size_t>(device)];
-    auto dense = static_cast<std::int64_t>(data.size());
+  for (std::size_t r = 0; r < shards.size(); ++r) {
+    const auto& account = state.accounts[static_cast<std::size_t>(mesh->devices[r])];
+    auto memory = keep_alive.empty() ? pjrt::HostMemory::kCopy : pjrt::HostMemory::kZeroCopy;
+    auto dense = static_cast<std::int64_t>(shards[r].size());
     account->allocate(dense);
     pjrt::BufferPtr buffer;
     std::int64_t bytes = dense;
     try {
-      buffer = state.client->buffer_from_host(data, dtype, shape, device, memory, keep_alive);
+      buffer = state.client->buffer_from_host(shards[r], dtype, shape, mesh->devices[r], memory,
+                                              keep_alive.empty() ? nullptr : keep_alive[r]);
       bytes = buffer->size_on_device();
     } catch (...) {
       account->release(dense);

@@ -69,6 +69,10 @@ class Context : public graph::Evaluator {
 
   // The mesh of the one named device. The plugin is loaded on first use; the same device gives the same mesh.
   graph::MeshPtr mesh(const DeviceName& device = {});
+  // A mesh of several devices of one name, each once: the ranks of a tensor-parallel model, in this order.
+  // Throws kInvalidArgument for devices of different names (a mesh has one platform) or given twice. On the
+  // CPU there are as many as the client option cpu_device_count says.
+  graph::MeshPtr mesh(std::span<const DeviceName> devices);
   // The first device that is no CPU ("tpu", then "cuda"), if this machine seems to have one. A plugin that
   // was named by hand is believed; others are tried only where the hardware shows itself.
   std::optional<DeviceName> first_accelerator();
@@ -80,6 +84,11 @@ class Context : public graph::Evaluator {
   Tensor from_host(std::span<const std::byte> data, DType dtype, const Shape& shape,
                    const graph::MeshPtr& mesh, std::shared_ptr<const void> keep_alive = nullptr,
                    bool parameter = false);
+  // A tensor whose rank r has shards[r], dense data of `shape`, on the r-th device of the mesh. `keep_alive`
+  // is empty or has an entry a shard. Counts as a host transfer unless it is a parameter.
+  Tensor from_shards(std::span<const std::span<const std::byte>> shards, DType dtype, const Shape& shape,
+                     const graph::MeshPtr& mesh, std::span<const std::shared_ptr<const void>> keep_alive = {},
+                     bool parameter = false);
   Tensor from_f32(std::span<const float> values, const Shape& shape, const graph::MeshPtr& mesh);
   Tensor from_i32(std::span<const std::int32_t> values, const Shape& shape, const graph::MeshPtr& mesh);
 

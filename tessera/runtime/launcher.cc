@@ -152,7 +152,14 @@ void launch(const graph::Program& program, graph::Liveness liveness, Compiler& c
   Reservation reservation(client, devices, fresh_bytes);
   for (int device : devices) client.accounts[static_cast<std::size_t>(device)]->scratch(ready.scratch_bytes);
   std::vector<pjrt::Event> done;
+  std::unique_lock<std::mutex> turn;
+  if (devices.size() > 1 && !client.client->traits().concurrent_collectives)
+    turn = std::unique_lock(client.collectives);
   std::vector<std::vector<pjrt::BufferPtr>> results = execute(program, ready, donation, done);
+  if (turn && ready.has_collectives) {
+    for (const pjrt::Event& event : done) event.await();
+  }
+  turn = {};
   for (pjrt::Event& event : done) client.run_ahead.launched(std::move(event), launch_bytes);
   ready.measure(results[0]);
   reservation.hand_on(fresh());

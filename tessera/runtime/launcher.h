@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct ClientState {
   std::shared_ptr<const pjrt::Client> client;
   std::vector<std::shared_ptr<MemoryAccount>> accounts;  // one a device
   RunAhead run_ahead;
+  // Held while a program of several devices is launched where the plugin's collectives would meet in the
+  // wrong order (Traits::concurrent_collectives), until one with collectives is done.
+  std::mutex collectives;
 };
 
 // A buffer whose bytes, allocated on the account before, are counted until its last handle is gone.

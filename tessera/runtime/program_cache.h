@@ -17,6 +17,7 @@ struct CompiledProgram {
   std::shared_ptr<pjrt::Executable> executable;
   std::int64_t scratch_bytes = 0;          // per device, while it runs
   std::vector<std::int64_t> output_bytes;  // per output, on one device, dense
+  bool has_collectives = false;            // ranks meet in it
   // For each argument, the output whose memory it may become, or -1; empty if there is none.
   std::vector<int> aliases;
 

@@ -75,6 +75,7 @@ const Good kGood[] = {
     {&kTimestepEmbedding, timestep(8, 0), {f({3})}, f({3, 8})},
     {&kAllFinite, {}, {b({2, 3})}, type(DType::kBool, {})},
     {&kToImage, {}, {b({2, 3, 4, 5})}, type(DType::kU8, {2, 4, 5, 3})},
+    {&kAllReduce, {{"ranks", std::int64_t{4}}}, {b({2, 3})}, b({2, 3})},
 };
 
 TEST(ShapeRules, GiveTheResultsType) {
@@ -217,6 +218,10 @@ const Bad kBad[] = {
      {f({2})},
      "timestep_embedding(f32[2]): wants downscale_freq_shift to be less than half the width"},
     {&kAllFinite, {}, {i({2})}, "all_finite(i32[2]): wants a floating-point operand"},
+    {&kAllReduce,
+     {{"ranks", std::int64_t{2}}},
+     {i({2})},
+     "all_reduce(i32[2]): wants a floating-point operand"},
     {&kToImage, {}, {f({3, 4, 5})}, "to_image(f32[3, 4, 5]): wants floats [N, C, H, W]"},
 };
 
