@@ -81,7 +81,7 @@ function(tessera_room_test name)
     # A suite counts as skipped only when every test in it was (a failure beside a skipped test is a failure), and a
     # filter that finds no test is a failure.
     add_test(NAME ${name}.${suite} COMMAND ${name}_test "--gtest_filter=${suite}.*:*/${suite}.*:${suite}/*.*:*/${suite}/*.*")
-    set_tests_properties(${name}.${suite} PROPERTIES LABELS ${label} TIMEOUT 600
+    set_tests_properties(${name}.${suite} PROPERTIES LABELS ${label} TIMEOUT 1200
       SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests\\.\n\\[  SKIPPED \\][^\n]*\n(\\[  SKIPPED \\][^\n]*\n?)+$"
       FAIL_REGULAR_EXPRESSION "Running 0 tests from")
     tessera_test_environment(${name}.${suite})
