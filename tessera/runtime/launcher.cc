@@ -1,7 +1,7 @@
 #include "tessera/runtime/launcher.h"
 
 #include <algorithm>
-#include <numeric>
+#include <unordered_map>
 #include <utility>
 
 namespace tessera {
@@ -20,15 +20,24 @@ struct Release {
   }
 };
 
-// For each argument whether nobody but the program holds it, so that it dies with this launch.
+// For each argument whether nobody but the program holds it, so that it dies with this launch. Uploads do not
+// count: what a program made is the plugin's memory, an upload may be the host's own. So of a component's
+// thousands of weights nothing is counted.
 std::vector<bool> dying(const graph::Program& program) {
+  std::unordered_map<const graph::Node*, long> inside;  // holders within the program; 1 for its list
+  for (const NodePtr& argument : program.arguments) {
+    if (argument->op() != nullptr) inside[argument.get()] = 1;
+  }
+  for (const NodePtr& step : program.steps) {
+    for (const NodePtr& operand : step->operands()) {
+      if (auto it = inside.find(operand.get()); it != inside.end()) ++it->second;
+    }
+  }
   std::vector<bool> out(program.arguments.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     const NodePtr& argument = program.arguments[i];
-    long inside = 1;  // the program's list
-    for (const NodePtr& step : program.steps) inside += std::ranges::count(step->operands(), argument);
-    // What a program made is the plugin's memory; an upload may be the host's own.
-    out[i] = argument->op() != nullptr && argument.use_count() == inside &&
+    auto it = inside.find(argument.get());
+    out[i] = it != inside.end() && argument.use_count() == it->second &&
              std::ranges::all_of(argument->buffers(), [](const auto& b) { return b.use_count() == 1; });
   }
   return out;
