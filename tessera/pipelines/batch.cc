@@ -3,22 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/ops.h"
 
 namespace tessera::pipelines {
-namespace {
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 std::vector<std::string> prompts_for(const std::optional<std::vector<std::string>>& given,
                                      const std::vector<std::string>& fallback, std::size_t batch,
@@ -94,16 +84,6 @@ std::vector<image::Image> read_images(const Tensor& pixels) {
 Tensor upload(Context& context, const graph::MeshPtr& mesh, const std::vector<float>& values,
               const Shape& shape, DType dtype) {
   return ops::cast(context.from_f32(values, shape, mesh), dtype);
-}
-
-void Stages::begin(const char* name) {
-  if (hooks_.on_stage) hooks_.on_stage(name);
-  start_ = now_ns();
-}
-
-void Stages::end(const char* name) {
-  context_.synchronise();
-  seconds_[name] += static_cast<double>(now_ns() - start_) * 1e-9;
 }
 
 }  // namespace tessera::pipelines

@@ -48,30 +48,4 @@ std::vector<image::Image> read_images(const Tensor& pixels);
 Tensor upload(Context& context, const graph::MeshPtr& mesh, const std::vector<float>& values,
               const Shape& shape, DType dtype);
 
-// Runs f as the stage of that name: tells the hook and adds its seconds, the device's work included, to
-// `seconds`.
-class Stages {
- public:
-  Stages(Context& context, const Hooks& hooks, std::map<std::string, double>& seconds)
-      : context_(context), hooks_(hooks), seconds_(seconds) {}
-  template <typename F>
-  auto run(const char* name, F&& f) {
-    begin(name);
-    struct End {
-      Stages& stages;
-      const char* name;
-      ~End() { stages.end(name); }
-    } end{*this, name};
-    return f();
-  }
-
- private:
-  void begin(const char* name);
-  void end(const char* name);
-  Context& context_;
-  const Hooks& hooks_;
-  std::map<std::string, double>& seconds_;
-  std::int64_t start_ = 0;
-};
-
 }  // namespace tessera::pipelines

@@ -71,11 +71,9 @@ void check_finite(std::string_view argument, double value) {
   if (!std::isfinite(value)) invalid_argument("{} is {}; it must be a finite number", argument, value);
 }
 
-std::vector<std::pair<std::string, std::string>> common_settings(const Arguments& arguments,
-                                                                 const CommonPlan& plan) {
-  std::vector<std::pair<std::string, std::string>> out{
-      {"num_inference_steps", std::to_string(plan.steps)},
-      {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
+Settings common_settings(const Arguments& arguments, const CommonPlan& plan) {
+  Settings out{{"num_inference_steps", std::to_string(plan.steps)},
+               {"max_sequence_length", std::to_string(plan.max_sequence_length)}};
   if (arguments.sigmas) out.emplace_back("sigmas", fmt::format("{}", fmt::join(*arguments.sigmas, ",")));
   return out;
 }

@@ -44,8 +44,7 @@ void floor_size(CommonPlan& plan, std::int64_t multiple);
 void check_finite(std::string_view argument, double value);
 
 // The settings of a call that every pipeline has, for metadata.
-std::vector<std::pair<std::string, std::string>> common_settings(const Arguments& arguments,
-                                                                 const CommonPlan& plan);
+Settings common_settings(const Arguments& arguments, const CommonPlan& plan);
 
 // The latents that the caller gave, on the device as `dtype`. Throws kInvalidArgument for another shape than
 // `wanted`.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "tessera/models/autoencoder_kl.h"
-#include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/text_to_image.h"
 
 namespace tessera::pipelines {
@@ -9,9 +8,5 @@ namespace tessera::pipelines {
 // Latents [N, C, h, w] as the model leaves them, through the autoencoder's own scale and shift, to pictures:
 // u8 [N, H, W, 3]. vae_in, vae_out and image_u8 of the trace.
 Tensor decode_latents(const models::AutoencoderKlDecoder& vae, const Tensor& latents, Trace* trace);
-
-// Reads the pictures that `pixels` are into `result`, with what is known of the steps. Throws kDataLoss if
-// the latents are not finite: a black picture is no result.
-void read_result(const Denoised& denoised, const Tensor& pixels, Result& result);
 
 }  // namespace tessera::pipelines

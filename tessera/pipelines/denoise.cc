@@ -39,8 +39,9 @@ Tensor guide(const Tensor& scale, const Tensor& from, const Tensor& to) {
   return ops::cast(ops::add(start, ops::multiply(scale, difference)), to.dtype());
 }
 
-Denoised denoise(Tensor latents, const DeviceSchedule& schedule, int begin, int end, const ModelCall& model,
-                 const SchedulerStep& step, const Hooks& hooks) {
+Denoised denoise(Context& context, Tensor latents, const DeviceSchedule& schedule, int begin, int end,
+                 const ModelCall& model, const SchedulerStep& step, const Hooks& hooks) {
+  std::int64_t transfers_before = context.statistics().host_transfers;
   Denoised out;
   std::deque<Tensor> ahead;
   for (int i = begin; i < end; ++i) {
@@ -62,6 +63,7 @@ Denoised denoise(Tensor latents, const DeviceSchedule& schedule, int begin, int 
     }
   }
   out.latents = std::move(latents);
+  out.host_transfers = context.statistics().host_transfers - transfers_before;
   return out;
 }
 

@@ -35,11 +35,12 @@ struct Denoised {
   Tensor latents;
   int steps = 0;  // done
   bool interrupted = false;
+  std::int64_t host_transfers = 0;  // inside the loop
 };
 
 // Runs the steps [begin, end) of the schedule. The host runs at most two steps ahead of the device. Reads
 // nothing back unless a hook does.
-Denoised denoise(Tensor latents, const DeviceSchedule& schedule, int begin, int end, const ModelCall& model,
-                 const SchedulerStep& step, const Hooks& hooks);
+Denoised denoise(Context& context, Tensor latents, const DeviceSchedule& schedule, int begin, int end,
+                 const ModelCall& model, const SchedulerStep& step, const Hooks& hooks);
 
 }  // namespace tessera::pipelines

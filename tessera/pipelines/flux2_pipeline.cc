@@ -20,6 +20,7 @@
 #include "tessera/pipelines/decode.h"
 #include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/loading.h"
+#include "tessera/pipelines/stages.h"
 #include "tessera/schedulers/flow_match_euler.h"
 #include "tessera/text/chat.h"
 #include "tessera/text/tokenizer.h"
@@ -121,11 +122,10 @@ struct Flux2Family::Parts {
   Tensor encode(const std::vector<std::string>& prompts, const Flux2Plan& plan, const char* call,
                 Trace* trace) const;
   Denoised run(const Arguments& arguments, const Flux2Plan& plan, const std::vector<Tensor>& embeds,
-               Result& result, const Hooks& hooks) const;
+               const Hooks& hooks) const;
   ModelCall model_call(const Flux2Plan& plan, const std::vector<Tensor>& embeds, Trace* trace) const;
   void trace_positions(const Flux2Plan& plan, std::int64_t text_tokens, Trace& trace) const;
-  std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments,
-                                                            const Flux2Plan& plan) const;
+  Settings settings(const Arguments& arguments, const Flux2Plan& plan) const;
 };
 
 Flux2Family::~Flux2Family() = default;
@@ -314,8 +314,7 @@ ModelCall Flux2Family::Parts::model_call(const Flux2Plan& plan, const std::vecto
 }
 
 Denoised Flux2Family::Parts::run(const Arguments& arguments, const Flux2Plan& plan,
-                                 const std::vector<Tensor>& embeds, Result& result,
-                                 const Hooks& hooks) const {
+                                 const std::vector<Tensor>& embeds, const Hooks& hooks) const {
   Trace* trace = hooks.trace;
   Shape shape{plan.images(), config().in_channels, plan.rows, plan.columns};
   Tensor latents =
@@ -335,15 +334,11 @@ Denoised Flux2Family::Parts::run(const Arguments& arguments, const Flux2Plan& pl
       upload_schedule(context(), mesh(), schedule.timesteps, per_thousand(schedule.timesteps, dtype()),
                       schedule.sigmas, plan.images());
   ModelCall call = model_call(plan, embeds, trace);
-  std::int64_t before = context().statistics().host_transfers;
-  Denoised out = denoise(latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
-  result.host_transfers_in_loop = context().statistics().host_transfers - before;
-  return out;
+  return denoise(context(), latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
 }
 
-std::vector<std::pair<std::string, std::string>> Flux2Family::Parts::settings(const Arguments& arguments,
-                                                                              const Flux2Plan& plan) const {
-  std::vector<std::pair<std::string, std::string>> out = common_settings(arguments, plan);
+Settings Flux2Family::Parts::settings(const Arguments& arguments, const Flux2Plan& plan) const {
+  Settings out = common_settings(arguments, plan);
   if (plan.guidance_used) out.emplace_back("guidance_scale", fmt::format("{}", plan.guidance_scale));
   if (arguments.text_encoder_out_layers) {
     out.emplace_back("text_encoder_out_layers", fmt::format("{}", fmt::join(plan.out_layers, ",")));
@@ -354,24 +349,15 @@ std::vector<std::pair<std::string, std::string>> Flux2Family::Parts::settings(co
 Result Flux2Family::generate(const Arguments& arguments, const Hooks& hooks) const {
   const Parts& p = *parts_;
   Flux2Plan plan = p.plan(arguments);
-  Result result;
-  result.height = plan.height;
-  result.width = plan.width;
-  result.settings = p.settings(arguments, plan);
-  std::unique_lock<std::mutex> turn = residence_.turn();
-  Stages stages(p.context(), hooks, result.seconds);
-
-  std::vector<Tensor> embeds = stages.run("encode", [&] { return p.encode(plan, hooks.trace); });
-  Denoised denoised = stages.run("denoise", [&] {
-    Residence::Use on_device(residence_, p.transformer);
-    return p.run(arguments, plan, embeds, result, hooks);
-  });
-  stages.run("decode", [&] {
-    Residence::Use on_device(residence_, p.vae);
-    Tensor latents = p.vae.model->unpack(denoised.latents, plan.rows, plan.columns);
-    read_result(denoised, decode_latents(*p.vae.model, latents, hooks.trace), result);
-  });
-  return result;
+  std::vector<Tensor> embeds;
+  return run_stages(residence_, p.transformer, p.vae, plan, p.settings(arguments, plan), hooks,
+                    {.encode = [&] { embeds = p.encode(plan, hooks.trace); },
+                     .denoise = [&] { return p.run(arguments, plan, embeds, hooks); },
+                     .decode =
+                         [&](const Tensor& latents) {
+                           Tensor unpacked = p.vae.model->unpack(latents, plan.rows, plan.columns);
+                           return decode_latents(*p.vae.model, unpacked, hooks.trace);
+                         }});
 }
 
 }  // namespace tessera::pipelines

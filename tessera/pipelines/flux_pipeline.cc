@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
-#include "tessera/base/half.h"
 #include "tessera/base/log.h"
 #include "tessera/models/autoencoder_kl.h"
 #include "tessera/models/clip_text.h"
@@ -18,6 +17,7 @@
 #include "tessera/pipelines/decode.h"
 #include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/loading.h"
+#include "tessera/pipelines/stages.h"
 #include "tessera/schedulers/flow_match_euler.h"
 #include "tessera/text/tokenizer.h"
 
@@ -76,9 +76,8 @@ struct FluxPipeline::Parts {
   std::vector<PromptEmbeds> encode(const CallPlan& plan, Trace* trace) const;
   Tensor initial_latents(const Arguments& arguments, const CallPlan& plan, Trace* trace) const;
   Denoised run(const Arguments& arguments, const CallPlan& plan, const PromptEmbeds& embeds,
-               const PromptEmbeds& negative, Result& result, const Hooks& hooks) const;
-  std::vector<std::pair<std::string, std::string>> settings(const Arguments& arguments,
-                                                            const CallPlan& plan) const;
+               const PromptEmbeds& negative, const Hooks& hooks) const;
+  Settings settings(const Arguments& arguments, const CallPlan& plan) const;
 };
 
 FluxPipeline::FluxPipeline(Context& context, DType dtype) : TextToImage(context, dtype) {}
@@ -126,15 +125,9 @@ CallPlan FluxPipeline::Parts::plan(const Arguments& a) const {
   p.prompt = a.prompt;
   p.prompt_2 = prompts_for(a.prompt_2, p.prompt, p.prompts, "prompt_2");
 
-  std::int64_t asked_height = p.height, asked_width = p.width;
+  floor_size(p, factor);
   p.latent_height = 2 * (p.height / factor);
   p.latent_width = 2 * (p.width / factor);
-  p.height = p.latent_height * factor / 2;
-  p.width = p.latent_width * factor / 2;
-  if (p.height != asked_height || p.width != asked_width) {
-    log(LogLevel::kWarning, "{} x {} (width x height) is not divisible by {}; the picture is {} x {}",
-        asked_width, asked_height, factor, p.width, p.height);
-  }
 
   p.guidance_scale = number_or_default(a.guidance_scale, folder, "guidance_scale", 3.5);
   p.true_cfg_scale = number_or_default(a.true_cfg_scale, folder, "true_cfg_scale", 1.0);
@@ -201,7 +194,7 @@ Tensor FluxPipeline::Parts::initial_latents(const Arguments& arguments, const Ca
 }
 
 Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& plan,
-                                  const PromptEmbeds& embeds, const PromptEmbeds& negative, Result& result,
+                                  const PromptEmbeds& embeds, const PromptEmbeds& negative,
                                   const Hooks& hooks) const {
   Trace* trace = hooks.trace;
   Tensor latents = initial_latents(arguments, plan, trace);
@@ -219,11 +212,7 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
     }
     trace->add("transformer_in_step0", latents);
   }
-  // Diffusers rounds t to the latents' dtype and divides by 1000 in it.
-  std::vector<float> model_time;
-  for (float t : schedule.timesteps) {
-    model_time.push_back(dtype() == DType::kBF16 ? round_to_bf16(round_to_bf16(t) / 1000.0f) : t / 1000.0f);
-  }
+  std::vector<float> model_time = per_thousand(schedule.timesteps, dtype());
   DeviceSchedule on_device = upload_schedule(context(), residence.mesh(), schedule.timesteps, model_time,
                                              schedule.sigmas, plan.images());
   auto batch = static_cast<std::size_t>(plan.images());
@@ -263,15 +252,11 @@ Denoised FluxPipeline::Parts::run(const Arguments& arguments, const CallPlan& pl
     if (step == 0 && trace != nullptr) trace->add("noise_pred_guided_step0", out);
     return out;
   };
-  std::int64_t before = context().statistics().host_transfers;
-  Denoised out = denoise(latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
-  result.host_transfers_in_loop = context().statistics().host_transfers - before;
-  return out;
+  return denoise(context(), latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
 }
 
-std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(const Arguments& arguments,
-                                                                               const CallPlan& plan) const {
-  std::vector<std::pair<std::string, std::string>> out = common_settings(arguments, plan);
+Settings FluxPipeline::Parts::settings(const Arguments& arguments, const CallPlan& plan) const {
+  Settings out = common_settings(arguments, plan);
   if (transformer.model->config().guidance_embeds) {
     out.emplace_back("guidance_scale", fmt::format("{}", plan.guidance_scale));
   }
@@ -282,24 +267,15 @@ std::vector<std::pair<std::string, std::string>> FluxPipeline::Parts::settings(c
 Result FluxPipeline::generate(const Arguments& arguments, const Hooks& hooks) const {
   const Parts& p = *parts_;
   CallPlan plan = p.plan(arguments);
-  Result result;
-  result.height = plan.height;
-  result.width = plan.width;
-  result.settings = p.settings(arguments, plan);
-  std::unique_lock<std::mutex> turn = residence_.turn();
-  Stages stages(p.context(), hooks, result.seconds);
-
-  std::vector<PromptEmbeds> embeds = stages.run("encode", [&] { return p.encode(plan, hooks.trace); });
-  Denoised denoised = stages.run("denoise", [&] {
-    Residence::Use on_device(residence_, p.transformer);
-    return p.run(arguments, plan, embeds.front(), embeds.back(), result, hooks);
-  });
-  stages.run("decode", [&] {
-    Residence::Use on_device(residence_, p.vae);
-    Tensor latents = unpack_latents(denoised.latents, plan.latent_height, plan.latent_width);
-    read_result(denoised, decode_latents(*p.vae.model, latents, hooks.trace), result);
-  });
-  return result;
+  std::vector<PromptEmbeds> embeds;
+  return run_stages(residence_, p.transformer, p.vae, plan, p.settings(arguments, plan), hooks,
+                    {.encode = [&] { embeds = p.encode(plan, hooks.trace); },
+                     .denoise = [&] { return p.run(arguments, plan, embeds.front(), embeds.back(), hooks); },
+                     .decode =
+                         [&](const Tensor& latents) {
+                           Tensor unpacked = unpack_latents(latents, plan.latent_height, plan.latent_width);
+                           return decode_latents(*p.vae.model, unpacked, hooks.trace);
+                         }});
 }
 
 }  // namespace tessera::pipelines

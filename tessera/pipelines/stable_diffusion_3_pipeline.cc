@@ -17,6 +17,7 @@
 #include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/loading.h"
 #include "tessera/pipelines/stable_diffusion_3_plan.h"
+#include "tessera/pipelines/stages.h"
 #include "tessera/schedulers/flow_match_euler.h"
 #include "tessera/text/tokenizer.h"
 
@@ -106,7 +107,7 @@ struct StableDiffusion3Pipeline::Parts {
                    std::vector<ClipEmbeds>& out, Trace* trace) const;
   std::vector<Tensor> encode_t5(const Sd3Plan& plan, const std::vector<CallTexts>& texts, Trace* trace) const;
   Denoised run(const Arguments& arguments, const Sd3Plan& plan, const PromptEmbeds& embeds,
-               const PromptEmbeds& negative, Result& result, const Hooks& hooks) const;
+               const PromptEmbeds& negative, const Hooks& hooks) const;
   // The prediction of a step, guided as the plan says.
   ModelCall model_call(const Sd3Plan& plan, const PromptEmbeds& embeds, const PromptEmbeds& negative,
                        Trace* trace) const;
@@ -308,7 +309,7 @@ ModelCall StableDiffusion3Pipeline::Parts::model_call(const Sd3Plan& plan, const
 
 Denoised StableDiffusion3Pipeline::Parts::run(const Arguments& arguments, const Sd3Plan& plan,
                                               const PromptEmbeds& embeds, const PromptEmbeds& negative,
-                                              Result& result, const Hooks& hooks) const {
+                                              const Hooks& hooks) const {
   Trace* trace = hooks.trace;
   Shape shape{plan.images(), config().in_channels, plan.latent_height, plan.latent_width};
   Tensor latents = arguments.latents
@@ -329,32 +330,18 @@ Denoised StableDiffusion3Pipeline::Parts::run(const Arguments& arguments, const 
   DeviceSchedule on_device = upload_schedule(context(), mesh(), schedule.timesteps, schedule.timesteps,
                                              schedule.sigmas, (plan.guided ? 2 : 1) * plan.images());
   ModelCall call = model_call(plan, embeds, negative, trace);
-  std::int64_t before = context().statistics().host_transfers;
-  Denoised out = denoise(latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
-  result.host_transfers_in_loop = context().statistics().host_transfers - before;
-  return out;
+  return denoise(context(), latents, on_device, 0, plan.steps, call, schedulers::euler_step, hooks);
 }
 
 Result StableDiffusion3Pipeline::generate(const Arguments& arguments, const Hooks& hooks) const {
   const Parts& p = *parts_;
   Sd3Plan plan = sd3_plan(arguments, p.folder, p.limits());
-  Result result;
-  result.height = plan.height;
-  result.width = plan.width;
-  result.settings = sd3_settings(arguments, plan);
-  std::unique_lock<std::mutex> turn = residence_.turn();
-  Stages stages(p.context(), hooks, result.seconds);
-
-  std::vector<PromptEmbeds> embeds = stages.run("encode", [&] { return p.encode(plan, hooks.trace); });
-  Denoised denoised = stages.run("denoise", [&] {
-    Residence::Use on_device(residence_, p.transformer);
-    return p.run(arguments, plan, embeds.front(), embeds.back(), result, hooks);
-  });
-  stages.run("decode", [&] {
-    Residence::Use on_device(residence_, p.vae);
-    read_result(denoised, decode_latents(*p.vae.model, denoised.latents, hooks.trace), result);
-  });
-  return result;
+  std::vector<PromptEmbeds> embeds;
+  return run_stages(
+      residence_, p.transformer, p.vae, plan, sd3_settings(arguments, plan), hooks,
+      {.encode = [&] { embeds = p.encode(plan, hooks.trace); },
+       .denoise = [&] { return p.run(arguments, plan, embeds.front(), embeds.back(), hooks); },
+       .decode = [&](const Tensor& latents) { return decode_latents(*p.vae.model, latents, hooks.trace); }});
 }
 
 }  // namespace tessera::pipelines

@@ -98,9 +98,8 @@ Sd3Plan sd3_plan(const Arguments& a, const checkpoint::ModelFolder& folder, cons
   return plan;
 }
 
-std::vector<std::pair<std::string, std::string>> sd3_settings(const Arguments& arguments,
-                                                              const Sd3Plan& plan) {
-  std::vector<std::pair<std::string, std::string>> out = common_settings(arguments, plan);
+Settings sd3_settings(const Arguments& arguments, const Sd3Plan& plan) {
+  Settings out = common_settings(arguments, plan);
   out.emplace_back("guidance_scale", fmt::format("{}", plan.guidance_scale));
   if (plan.clip_skip != 0) out.emplace_back("clip_skip", fmt::format("{}", plan.clip_skip));
   const SkipLayerGuidance& skip = plan.skip_layers;

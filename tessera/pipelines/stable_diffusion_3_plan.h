@@ -44,7 +44,6 @@ struct Sd3Plan : CommonPlan {
 Sd3Plan sd3_plan(const Arguments& arguments, const checkpoint::ModelFolder& folder, const Sd3Limits& limits);
 
 // For metadata.
-std::vector<std::pair<std::string, std::string>> sd3_settings(const Arguments& arguments,
-                                                              const Sd3Plan& plan);
+Settings sd3_settings(const Arguments& arguments, const Sd3Plan& plan);
 
 }  // namespace tessera::pipelines

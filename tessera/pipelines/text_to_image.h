@@ -69,13 +69,15 @@ struct Hooks {
   Trace* trace = nullptr;
 };
 
+// Names and values as text, for metadata: "guidance_scale" -> "0".
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
 struct Result {
   std::vector<image::Image> images;  // for each prompt its images, in order
   std::int64_t height = 0, width = 0;
   int num_inference_steps = 0;  // steps done
   bool interrupted = false;
-  // Settings that took effect, for metadata: name and value as text ("guidance_scale" -> "0").
-  std::vector<std::pair<std::string, std::string>> settings;
+  Settings settings;                      // those that took effect
   std::map<std::string, double> seconds;  // by stage
   std::int64_t host_transfers_in_loop = 0;
 };
