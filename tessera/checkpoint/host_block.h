@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "tessera/base/dtype.h"
@@ -45,5 +46,19 @@ class HostBlock {
 // The whole tensor, row-major, with its elements converted to dtype (round to nearest, ties to even; see
 // convert_elements). Throws kUnimplemented, naming the tensor, for a pair of dtypes without a conversion.
 HostBlock read_tensor(const TensorView& tensor, DType dtype);
+
+// [begin, end) of an axis.
+struct Stretch {
+  std::int64_t begin = 0, end = 0;
+  friend bool operator==(const Stretch&, const Stretch&) = default;
+};
+
+// Parts of a tensor: of the axis those stretches, in order, of the others everything; converted as by
+// read_tensor. No other byte of the tensor is touched. Throws kInvalidArgument for stretches outside the
+// axis.
+HostBlock read_stretches(const TensorView& tensor, int axis, std::span<const Stretch> stretches, DType dtype);
+// The bytes of those parts where they are one run of the tensor's; nullopt where they are not.
+std::optional<std::span<const std::byte>> contiguous_stretch(const TensorView& tensor, int axis,
+                                                             std::span<const Stretch> stretches);
 
 }  // namespace tessera::checkpoint

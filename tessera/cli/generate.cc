@@ -154,8 +154,13 @@ Json report(const GenerateRequest& request, const Where& where, const checkpoint
   out["host_transfers_in_loop"] = result.host_transfers_in_loop;
   out["operations"] = statistics.operations;
   out["weight_bytes"] = pipeline.weight_bytes();
-  std::int64_t peak = context.memory(*context.mesh(where.device)).peak();
-  out["peak_bytes"] = Json{{device_text(where.device), peak}};
+  out["bytes_read"] = pipeline.bytes_read();
+  const graph::Mesh& mesh = *pipeline.mesh();
+  out["tensor_parallel"] = mesh.ranks();
+  for (int i = 0; i < mesh.size(); ++i) {
+    DeviceName device{mesh.device, mesh.devices[static_cast<std::size_t>(i)]};
+    out["peak_bytes"][device_text(device)] = context.memory(mesh, i).peak();
+  }
   out["rss_anon_peak_bytes"] = rss_anon_peak;
   out["files"] = Json::array();
   for (const fs::path& file : request.files) out["files"].push_back(file.string());
@@ -185,7 +190,7 @@ std::string closing_line(const GenerateRequest& request, const pipelines::Result
 void prepare(const GenerateRequest& request, const Where& where, pipelines::TextToImage& pipeline) {
   if (request.offload) {
     pipeline.enable_model_cpu_offload(where.device);
-  } else {
+  } else if (!request.tensor_parallel) {
     pipeline.to(where.device);
   }
   if (request.compile == Compile::kComponents) {
@@ -194,6 +199,17 @@ void prepare(const GenerateRequest& request, const Where& where, pipelines::Text
   } else if (request.compile == Compile::kRepeatedBlocks) {
     pipeline.module("transformer").compile_repeated_blocks({.fullgraph = true});
   }
+}
+
+pipelines::LoadOptions load_options(const GenerateRequest& request, const Where& where, Context& context) {
+  pipelines::LoadOptions out{.dtype = where.dtype};
+  if (!request.tensor_parallel) return out;
+  std::vector<DeviceName> devices;
+  for (int i = 0; i < *request.tensor_parallel; ++i) devices.push_back({where.device.name, i});
+  out.tensor_parallel = {.mesh = context.mesh(devices),
+                         .replicate = request.replicate,
+                         .vae_on_one_device = request.vae_on_one_device};
+  return out;
 }
 
 void generate(const GenerateRequest& request) {
@@ -208,13 +224,15 @@ void generate(const GenerateRequest& request) {
 
   Context::Options options;
   options.mode = request.mode;
+  if (request.tensor_parallel)
+    options.client_options = {{"cpu_device_count", std::int64_t{*request.tensor_parallel}}};
   Context context(options);
   Where where(request, context);
   pipelines::Trace trace;
   Watch watch(request);
   pipelines::Hooks hooks = watch.hooks(request.dump ? &trace : nullptr);
   std::unique_ptr<pipelines::TextToImage> pipeline =
-      pipelines::load_pipeline(folder, context, {.dtype = where.dtype}, hooks);
+      pipelines::load_pipeline(folder, context, load_options(request, where, context), hooks);
   prepare(request, where, *pipeline);
   double loaded = now();
   pipelines::Result result = call(*pipeline, request.arguments, hooks);

@@ -21,6 +21,7 @@ namespace {
 constexpr std::int64_t kMaxSide = 65536;  // beyond this no pipeline will do; each has its own limit below it
 constexpr int kMaxSteps = 100000;
 constexpr int kMaxImages = 1024;
+constexpr int kMaxRanks = 256;
 
 constexpr const char* kExamples =
     "examples:\n"
@@ -56,7 +57,9 @@ void declare(CommandLine& line) {
   line.option("--text-encoder-out-layers", "A,B,C", "layers of the text encoder to read");
   declare_run_options(line);
   line.option("--offload", "WHAT", "what to keep off the device while it is idle: none, model");
-  line.option("--tensor-parallel", "N", "devices to split the model over: 1");
+  line.option("--tensor-parallel", "N", "devices to split the model over");
+  line.option("--replicate", "COMPONENT", "what every device is to keep whole, as in text_encoder_2", true);
+  line.flag("--vae-on-one-device", "let the first device decode alone");
   line.option("--dump", "DIR", "write the tensors of the run to DIR/trace.safetensors");
   line.flag("--json", "print one JSON object about the run on standard output");
 }
@@ -65,9 +68,6 @@ void declare(CommandLine& line) {
 void refuse_what_is_not_there(const CommandLine& line) {
   if (line.choice("offload", {"none", "model", "group"}) == "group") {
     throw UsageError("--offload group is not available in this version; available: none, model");
-  }
-  if (auto n = line.small_integer("tensor-parallel", 1, 4096); n && *n != 1) {
-    throw UsageError(fmt::format("--tensor-parallel {} is not available in this version; available: 1", *n));
   }
 }
 
@@ -154,6 +154,30 @@ std::string about_option(std::string_view message) {
   return option_for(first) + std::string(message.substr(first.size()));
 }
 
+namespace {
+
+void read_tensor_parallel(const CommandLine& line, GenerateRequest& request) {
+  request.tensor_parallel = line.small_integer("tensor-parallel", 1, kMaxRanks);
+  request.replicate = line.values("replicate");
+  request.vae_on_one_device = line.given("vae-on-one-device");
+  if (!request.tensor_parallel) {
+    for (const char* option : {"replicate", "vae-on-one-device"}) {
+      if (line.given(option)) throw UsageError(fmt::format("--{} needs --tensor-parallel", option));
+    }
+    return;
+  }
+  if (request.offload) {
+    throw UsageError(
+        "--offload and --tensor-parallel do not go together: the devices hold their shares all the time");
+  }
+  if (request.device && request.device->index != 0) {
+    throw UsageError(fmt::format("--device: with --tensor-parallel, devices are counted from 0; write {}",
+                                 request.device->name));
+  }
+}
+
+}  // namespace
+
 std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& arguments) {
   CommandLine line("tessera generate", "Draws pictures from a prompt.", kExamples);
   declare(line);
@@ -167,6 +191,7 @@ std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& ar
   request.model = line.text("MODEL");
   static_cast<RunOptions&>(request) = read_run_options(line);
   request.offload = line.text("offload") == "model";
+  read_tensor_parallel(line, request);
   request.arguments = arguments_of(line);
   request.json = line.given("json");
   if (auto dump = line.text("dump")) {

@@ -15,7 +15,10 @@ namespace tessera::cli {
 struct GenerateRequest : RunOptions {
   std::optional<std::string> model;
   pipelines::Arguments arguments;
-  bool offload = false;                       // of each model while it is idle
+  bool offload = false;                // of each model while it is idle
+  std::optional<int> tensor_parallel;  // ranks to split the models over
+  std::vector<std::string> replicate;  // components that every rank keeps whole
+  bool vae_on_one_device = false;
   bool seed_drawn = false;                    // no --seed: one was drawn
   std::vector<std::filesystem::path> files;   // a picture each
   std::optional<std::filesystem::path> dump;  // folder for the trace

@@ -47,16 +47,23 @@ class Evaluator {
   virtual std::vector<std::byte> read(const NodePtr& node) = 0;
 };
 
-// Where a tensor lives: devices of one client. Part of a tensor's type; operands of an operation share one
-// mesh.
+// Where a tensor lives: devices of one client, each a rank of a model that is split over them. Part of a
+// tensor's type; operands of an operation share one mesh.
+//
+// The ranks may be spread over several processes, each with its own devices of them.
 struct Mesh {
   std::string device;        // the name the user gave: "cpu", "tpu", "cuda"
   std::string platform;      // what serves it: lowerings are chosen by this
   std::vector<int> devices;  // positions in the client's list of devices
   Evaluator* evaluator = nullptr;
-  int client = 0;  // which of the evaluator's clients
+  int client = 0;           // which of the evaluator's clients
+  int first_rank = 0;       // of the first device here; the others follow
+  int ranks_elsewhere = 0;  // in other processes
 
+  // Devices of this process.
   int size() const { return static_cast<int>(devices.size()); }
+  // In all processes together.
+  int ranks() const { return size() + ranks_elsewhere; }
 };
 using MeshPtr = std::shared_ptr<const Mesh>;
 

@@ -87,8 +87,8 @@ struct AutoencoderKlDecoder::AttentionBlock {
     std::int64_t n = x.dim(0), c = x.dim(1), h = x.dim(2), w = x.dim(3);
     Tensor pixels = ops::transpose(ops::reshape(group_norm(x), {n, c, h * w}), {0, 2, 1});
     Tensor y =
-        ops::attention(nn::split_heads(to_q(pixels), 1), nn::split_heads(to_k(pixels), 1),
-                       nn::split_heads(to_v(pixels), 1), {}, 1.0 / std::sqrt(static_cast<double>(c)), false);
+        ops::attention(nn::split_heads(to_q(pixels), c), nn::split_heads(to_k(pixels), c),
+                       nn::split_heads(to_v(pixels), c), {}, 1.0 / std::sqrt(static_cast<double>(c)), false);
     y = to_out(nn::merge_heads(y));
     return ops::add(ops::reshape(ops::transpose(y, {0, 2, 1}), {n, c, h, w}), x);
   }

@@ -42,13 +42,14 @@ struct ClipTextModel::Layer : nn::Located {
         fc1(scope / "mlp" / "fc1", c.hidden_size, c.intermediate_size),
         fc2(scope / "mlp" / "fc2", c.intermediate_size, c.hidden_size),
         act(nn::activation(c.hidden_act)),
-        heads(c.num_attention_heads),
-        scale(1.0 / std::sqrt(static_cast<double>(c.hidden_size / c.num_attention_heads))) {}
+        head_dim(c.hidden_size / c.num_attention_heads),
+        scale(1.0 / std::sqrt(static_cast<double>(head_dim))) {}
 
   Tensor forward(const Tensor& x) const {
     Tensor h = layer_norm1(x);
-    Tensor attended = ops::attention(nn::split_heads(q_proj(h), heads), nn::split_heads(k_proj(h), heads),
-                                     nn::split_heads(v_proj(h), heads), {}, scale, /*causal=*/true);
+    Tensor attended =
+        ops::attention(nn::split_heads(q_proj(h), head_dim), nn::split_heads(k_proj(h), head_dim),
+                       nn::split_heads(v_proj(h), head_dim), {}, scale, /*causal=*/true);
     Tensor y = ops::add(x, out_proj(nn::merge_heads(attended)));
     return ops::add(y, fc2(act(fc1(layer_norm2(y)))));
   }
@@ -56,9 +57,21 @@ struct ClipTextModel::Layer : nn::Located {
   nn::LayerNorm layer_norm1, layer_norm2;
   nn::Linear q_proj, k_proj, v_proj, out_proj, fc1, fc2;
   nn::Activation act;
-  std::int64_t heads;
+  std::int64_t head_dim;
   double scale;
 };
+
+nn::TensorParallelPlan ClipTextModel::tensor_parallel_plan(const ClipTextConfig& c) {
+  nn::TensorParallelPlan plan;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    plan.add(fmt::format("encoder.layers.*.self_attn.{}", name),
+             nn::colwise(c.hidden_size, c.num_attention_heads));
+  }
+  plan.add("encoder.layers.*.self_attn.out_proj", nn::rowwise(c.hidden_size, c.num_attention_heads));
+  plan.add("encoder.layers.*.mlp.fc1", nn::colwise(c.intermediate_size));
+  plan.add("encoder.layers.*.mlp.fc2", nn::rowwise(c.intermediate_size));
+  return plan;
+}
 
 ClipTextModel::ClipTextModel(const ClipTextConfig& config, const nn::Scope& scope)
     : ClipTextModel("CLIPTextModel", config, scope, false) {}

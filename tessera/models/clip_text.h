@@ -30,6 +30,8 @@ class ClipTextModel : public nn::Module {
     std::vector<Tensor> hidden_states;
   };
 
+  // How ranks share the weights out.
+  static nn::TensorParallelPlan tensor_parallel_plan(const ClipTextConfig& config);
   ClipTextModel(const ClipTextConfig& config, const nn::Scope& scope);
   ~ClipTextModel();
   const ClipTextConfig& config() const { return config_; }

@@ -66,8 +66,7 @@ struct DecoderModel::Layer : nn::Located {
         up_proj(scope / "mlp" / "up_proj", c.hidden_size, c.intermediate_size, false),
         down_proj(scope / "mlp" / "down_proj", c.intermediate_size, c.hidden_size, false),
         act(nn::activation(c.hidden_act)),
-        heads(c.num_attention_heads),
-        key_value_heads(c.num_key_value_heads),
+        head_dim(c.head_dim),
         scale(1.0 / std::sqrt(static_cast<double>(c.head_dim))) {
     if (c.head_norms) {
       q_norm = std::make_unique<nn::RmsNorm>(scope / "self_attn" / "q_norm", c.head_dim, c.rms_norm_eps);
@@ -76,12 +75,12 @@ struct DecoderModel::Layer : nn::Located {
   }
 
   Tensor attend(const Tensor& x, const Tensor& mask, const nn::RopeTables& rope) const {
-    Tensor q = nn::split_heads(q_proj(x), heads), k = nn::split_heads(k_proj(x), key_value_heads);
+    Tensor q = nn::split_heads(q_proj(x), head_dim), k = nn::split_heads(k_proj(x), head_dim);
     if (q_norm) q = (*q_norm)(q);
     if (k_norm) k = (*k_norm)(k);
     q = ops::rope(q, rope.cos, rope.sin, /*halves=*/true);
     k = ops::rope(k, rope.cos, rope.sin, /*halves=*/true);
-    Tensor v = nn::split_heads(v_proj(x), key_value_heads);
+    Tensor v = nn::split_heads(v_proj(x), head_dim);
     return o_proj(nn::merge_heads(ops::attention(q, k, v, mask, scale, /*causal=*/true)));
   }
 
@@ -98,9 +97,23 @@ struct DecoderModel::Layer : nn::Located {
   nn::Linear q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;
   std::unique_ptr<nn::RmsNorm> q_norm, k_norm;
   nn::Activation act;
-  std::int64_t heads, key_value_heads;
+  std::int64_t head_dim;
   double scale;
 };
+
+nn::TensorParallelPlan DecoderModel::tensor_parallel_plan(const DecoderConfig& c) {
+  nn::TensorParallelPlan plan;
+  std::string attention = "layers.*.self_attn.", mlp = "layers.*.mlp.";
+  std::int64_t keys = c.num_key_value_heads;
+  plan.add(attention + "q_proj", nn::colwise(c.num_attention_heads * c.head_dim, c.num_attention_heads));
+  plan.add(attention + "k_proj", nn::repeated_colwise(keys * c.head_dim, keys));
+  plan.add(attention + "v_proj", nn::repeated_colwise(keys * c.head_dim, keys));
+  plan.add(attention + "o_proj", nn::rowwise(c.num_attention_heads * c.head_dim, c.num_attention_heads));
+  plan.add(mlp + "gate_proj", nn::colwise(c.intermediate_size));
+  plan.add(mlp + "up_proj", nn::colwise(c.intermediate_size));
+  plan.add(mlp + "down_proj", nn::rowwise(c.intermediate_size));
+  return plan;
+}
 
 DecoderModel::DecoderModel(std::string class_name, const DecoderConfig& config, const nn::Scope& scope)
     : Module(std::move(class_name)),

@@ -29,6 +29,8 @@ struct DecoderConfig {
 // Such a model as a text encoder: what its layers say, without the head that would predict the next token.
 class DecoderModel : public nn::Module {
  public:
+  // How ranks share the weights out.
+  static nn::TensorParallelPlan tensor_parallel_plan(const DecoderConfig& config);
   virtual ~DecoderModel();
   const DecoderConfig& config() const { return config_; }
 

@@ -165,25 +165,48 @@ struct Flux2Transformer::SingleBlock : nn::Located {
         to_qkv_mlp_proj(scope / "attn" / "to_qkv_mlp_proj", c.inner_dim(),
                         3 * c.inner_dim() + 2 * c.mlp_hidden_dim, false),
         to_out(scope / "attn" / "to_out", c.inner_dim() + c.mlp_hidden_dim, c.inner_dim(), false),
-        heads(c.num_attention_heads) {}
+        head_dim(c.attention_head_dim),
+        inner_dim(c.inner_dim() / scope.ranks()) {}
 
   // x is [B, text and picture, dim].
   Tensor forward(const Tensor& x, const Modulation& modulation, const nn::RopeTables& rope) const {
-    std::int64_t dim = x.dim(2);
     Tensor h = to_qkv_mlp_proj(modulation.apply(norm(x)));
     auto part = [&](std::int64_t i) {
-      return nn::split_heads(ops::slice(h, 2, i * dim, (i + 1) * dim), heads);
+      return nn::split_heads(ops::slice(h, 2, i * inner_dim, (i + 1) * inner_dim), head_dim);
     };
     Tensor attended = nn::rotated_attention(norm_q(part(0)), norm_k(part(1)), part(2), rope);
-    Tensor mlp = swiglu(ops::slice(h, 2, 3 * dim, h.dim(2)));
+    Tensor mlp = swiglu(ops::slice(h, 2, 3 * inner_dim, h.dim(2)));
     return ops::gated_add(x, modulation.gate, to_out(ops::concatenate({attended, mlp}, 2)));
   }
 
   nn::LayerNorm norm;
   nn::RmsNorm norm_q, norm_k;
   nn::Linear to_qkv_mlp_proj, to_out;
-  std::int64_t heads;
+  std::int64_t head_dim, inner_dim;  // the latter a rank's
 };
+
+nn::TensorParallelPlan Flux2Transformer::tensor_parallel_plan(const Flux2TransformerConfig& c) {
+  nn::TensorParallelPlan plan;
+  std::int64_t heads = c.num_attention_heads, head_dim = c.attention_head_dim, dim = c.inner_dim();
+  nn::PackedPart attention{dim, heads}, mlp{c.mlp_hidden_dim, c.mlp_hidden_dim};
+  if (c.num_layers > 0) {
+    std::string block = "transformer_blocks.*.";
+    nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/false);
+    nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/true);
+    nn::share_output(plan, block + "attn.to_out.0", heads, head_dim);
+    nn::share_output(plan, block + "attn.to_add_out", heads, head_dim);
+    for (const char* ff : {"ff", "ff_context"}) {
+      plan.add(block + ff + ".linear_in", nn::packed_colwise({mlp, mlp}));
+      plan.add(block + ff + ".linear_out", nn::rowwise(c.mlp_hidden_dim));
+    }
+  }
+  if (c.num_single_layers > 0) {
+    std::string block = "single_transformer_blocks.*.attn.";
+    plan.add(block + "to_qkv_mlp_proj", nn::packed_colwise({attention, attention, attention, mlp, mlp}));
+    plan.add(block + "to_out", nn::packed_rowwise({attention, mlp}));
+  }
+  return plan;
+}
 
 Flux2Transformer::Flux2Transformer(const Flux2TransformerConfig& config, const nn::Scope& scope)
     : Module("Flux2Transformer2DModel"), config_(config) {

@@ -28,6 +28,8 @@ struct Flux2TransformerConfig {
 // parallel blocks over both in one. No layer has a bias; all blocks of a kind share their modulation.
 class Flux2Transformer : public nn::Module {
  public:
+  // How ranks share the weights out.
+  static nn::TensorParallelPlan tensor_parallel_plan(const Flux2TransformerConfig& config);
   Flux2Transformer(const Flux2TransformerConfig& config, const nn::Scope& scope);
   ~Flux2Transformer();
   const Flux2TransformerConfig& config() const { return config_; }

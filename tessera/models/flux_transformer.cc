@@ -145,6 +145,27 @@ struct FluxTransformer::SingleBlock : nn::Located {
   nn::Linear proj_mlp, proj_out;
 };
 
+nn::TensorParallelPlan FluxTransformer::tensor_parallel_plan(const FluxTransformerConfig& c) {
+  nn::TensorParallelPlan plan;
+  std::int64_t heads = c.num_attention_heads, head_dim = c.attention_head_dim, dim = c.inner_dim();
+  if (c.num_layers > 0) {
+    std::string block = "transformer_blocks.*.";
+    nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/false);
+    nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/true);
+    nn::share_output(plan, block + "attn.to_out.0", heads, head_dim);
+    nn::share_output(plan, block + "attn.to_add_out", heads, head_dim);
+    nn::share_feed_forward(plan, block + "ff", dim);
+    nn::share_feed_forward(plan, block + "ff_context", dim);
+  }
+  if (c.num_single_layers > 0) {
+    std::string block = "single_transformer_blocks.*.";
+    nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/false);
+    plan.add(block + "proj_mlp", nn::colwise(4 * dim));
+    plan.add(block + "proj_out", nn::packed_rowwise({{dim, heads}, {4 * dim, 4 * dim}}));
+  }
+  return plan;
+}
+
 FluxTransformer::FluxTransformer(const FluxTransformerConfig& config, const nn::Scope& scope)
     : Module("FluxTransformer2DModel"), config_(config) {
   std::int64_t dim = config.inner_dim();

@@ -26,6 +26,8 @@ struct FluxTransformerConfig {
 // blocks over both in one.
 class FluxTransformer : public nn::Module {
  public:
+  // How ranks share the weights out.
+  static nn::TensorParallelPlan tensor_parallel_plan(const FluxTransformerConfig& config);
   FluxTransformer(const FluxTransformerConfig& config, const nn::Scope& scope);
   ~FluxTransformer();
   const FluxTransformerConfig& config() const { return config_; }

@@ -163,6 +163,25 @@ struct Sd3Transformer::Block : nn::Located {
   std::optional<nn::GeluFeedForward> ff_context;
 };
 
+nn::TensorParallelPlan Sd3Transformer::tensor_parallel_plan(const Sd3TransformerConfig& c) {
+  nn::TensorParallelPlan plan;
+  std::int64_t heads = c.num_attention_heads, head_dim = c.attention_head_dim;
+  std::string block = "transformer_blocks.*.";
+  nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/false);
+  nn::share_projections(plan, block + "attn", heads, head_dim, /*added=*/true);
+  nn::share_output(plan, block + "attn.to_out.0", heads, head_dim);
+  nn::share_feed_forward(plan, block + "ff", c.inner_dim());
+  if (c.num_layers > 1) {  // the last block does not carry the text on
+    nn::share_output(plan, block + "attn.to_add_out", heads, head_dim);
+    nn::share_feed_forward(plan, block + "ff_context", c.inner_dim());
+  }
+  if (!c.dual_attention_layers.empty()) {
+    nn::share_projections(plan, block + "attn2", heads, head_dim, /*added=*/false);
+    nn::share_output(plan, block + "attn2.to_out.0", heads, head_dim);
+  }
+  return plan;
+}
+
 Sd3Transformer::Sd3Transformer(const Sd3TransformerConfig& config, const nn::Scope& scope)
     : Module("SD3Transformer2DModel"), config_(config) {
   std::int64_t dim = config.inner_dim(), patch = config.patch_size, table = config.pos_embed_max_size;

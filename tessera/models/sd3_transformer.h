@@ -28,6 +28,8 @@ struct Sd3TransformerConfig {
 // one reads the text and does not go on with it.
 class Sd3Transformer : public nn::Module {
  public:
+  // How ranks share the weights out.
+  static nn::TensorParallelPlan tensor_parallel_plan(const Sd3TransformerConfig& config);
   Sd3Transformer(const Sd3TransformerConfig& config, const nn::Scope& scope);
   ~Sd3Transformer();
   const Sd3TransformerConfig& config() const { return config_; }

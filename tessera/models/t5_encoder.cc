@@ -47,7 +47,7 @@ struct T5Encoder::Block : nn::Located {
         wi(dense(scope) / (c.gated ? "wi_0" : "wi"), c.d_model, c.d_ff, false),
         wo(dense(scope) / "wo", c.d_ff, c.d_model, false),
         act(nn::activation(c.activation)),
-        heads(c.num_heads) {
+        head_dim(c.d_kv) {
     if (c.gated) wi_1 = std::make_unique<nn::Linear>(dense(scope) / "wi_1", c.d_model, c.d_ff, false);
   }
 
@@ -56,8 +56,8 @@ struct T5Encoder::Block : nn::Located {
   Tensor attend(const Tensor& x, const Tensor& bias) const {
     Tensor h = attention_norm(x);
     // T5 folds the usual 1 / sqrt(d) into its weights.
-    Tensor y = ops::attention(nn::split_heads(q(h), heads), nn::split_heads(k(h), heads),
-                              nn::split_heads(v(h), heads), bias, 1.0, /*causal=*/false);
+    Tensor y = ops::attention(nn::split_heads(q(h), head_dim), nn::split_heads(k(h), head_dim),
+                              nn::split_heads(v(h), head_dim), bias, 1.0, /*causal=*/false);
     return o(nn::merge_heads(y));
   }
 
@@ -72,8 +72,21 @@ struct T5Encoder::Block : nn::Located {
   nn::Linear q, k, v, o, wi, wo;
   std::unique_ptr<nn::Linear> wi_1;
   nn::Activation act;
-  std::int64_t heads;
+  std::int64_t head_dim;
 };
+
+nn::TensorParallelPlan T5Encoder::tensor_parallel_plan(const T5Config& c) {
+  nn::TensorParallelPlan plan;
+  std::string attention = "block.*.layer.0.SelfAttention.", dense = "block.*.layer.1.DenseReluDense.";
+  for (const char* name : {"q", "k", "v"})
+    plan.add(attention + name, nn::colwise(c.num_heads * c.d_kv, c.num_heads));
+  plan.add(attention + "o", nn::rowwise(c.num_heads * c.d_kv, c.num_heads));
+  plan.add("block.0.layer.0.SelfAttention.relative_attention_bias", nn::colwise(c.num_heads, c.num_heads));
+  plan.add(dense + (c.gated ? "wi_0" : "wi"), nn::colwise(c.d_ff));
+  if (c.gated) plan.add(dense + "wi_1", nn::colwise(c.d_ff));
+  plan.add(dense + "wo", nn::rowwise(c.d_ff));
+  return plan;
+}
 
 T5Encoder::T5Encoder(const T5Config& config, const nn::Scope& scope)
     : Module("T5EncoderModel"), config_(config) {
@@ -105,7 +118,7 @@ Tensor T5Encoder::run(Context& context, const graph::MeshPtr& mesh, std::span<co
   std::vector<std::int32_t> buckets = t5_relative_buckets(length, config_.relative_attention_num_buckets,
                                                           config_.relative_attention_max_distance);
   Tensor bias = (*relative_attention_bias_)(context.from_i32(buckets, {length, length}, mesh));
-  bias = ops::reshape(ops::transpose(bias, {2, 0, 1}), {1, config_.num_heads, length, length});
+  bias = ops::reshape(ops::transpose(bias, {2, 0, 1}), {1, bias.dim(2), length, length});
   if (observe) observe("position_bias", bias);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     block(blocks_[i].where(), [&] {

@@ -23,6 +23,8 @@ struct T5Config {
 // Transformers' T5EncoderModel. It is given no attention mask, as Diffusers gives none: padding counts.
 class T5Encoder : public nn::Module {
  public:
+  // How ranks share the weights out.
+  static nn::TensorParallelPlan tensor_parallel_plan(const T5Config& config);
   T5Encoder(const T5Config& config, const nn::Scope& scope);
   ~T5Encoder();
   const T5Config& config() const { return config_; }

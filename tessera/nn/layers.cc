@@ -12,14 +12,18 @@ Tensor optional(const Parameter& parameter) { return parameter ? parameter.tenso
 
 }  // namespace
 
-Linear::Linear(const Scope& scope, std::int64_t in, std::int64_t out, bool bias)
-    : Located(scope), weight_(scope.parameter("weight", {out, in})) {
-  if (bias) bias_ = scope.parameter("bias", {out});
+Linear::Linear(const Scope& scope, std::int64_t in, std::int64_t out, bool bias) : Located(scope) {
+  const TensorParallelStyle* style = scope.style();
+  adds_up_ = style != nullptr && style->kind == TensorParallelStyle::Kind::kRowwise;
+  weight_ = scope.parameter("weight", {out, in}, style, adds_up_ ? 1 : 0);
+  if (bias) bias_ = scope.parameter("bias", {out}, adds_up_ ? nullptr : style);
 }
 
 Tensor Linear::operator()(const Tensor& x) const {
   auto location = here();
-  return ops::linear(x, weight_.tensor(), optional(bias_));
+  if (!adds_up_) return ops::linear(x, weight_.tensor(), optional(bias_));
+  Tensor sum = ops::all_reduce(ops::linear(x, weight_.tensor(), {}));
+  return bias_ ? ops::add(sum, bias_.tensor()) : sum;
 }
 
 Conv2d::Conv2d(const Scope& scope, std::int64_t in, std::int64_t out, int kernel, int stride, int padding)
@@ -35,7 +39,7 @@ Tensor Conv2d::operator()(const Tensor& x) const {
 }
 
 Embedding::Embedding(const Scope& scope, std::int64_t rows, std::int64_t width)
-    : Located(scope), weight_(scope.parameter("weight", {rows, width})) {}
+    : Located(scope), weight_(scope.parameter("weight", {rows, width}, scope.style(), 1)) {}
 
 Tensor Embedding::operator()(const Tensor& ids) const {
   auto location = here();
@@ -75,8 +79,8 @@ Tensor GroupNorm::operator()(const Tensor& x) const {
   return ops::group_norm(x, groups_, weight_.tensor(), bias_.tensor(), eps_);
 }
 
-Tensor split_heads(const Tensor& x, std::int64_t heads) {
-  return ops::reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads});
+Tensor split_heads(const Tensor& x, std::int64_t head_dim) {
+  return ops::reshape(x, {x.dim(0), x.dim(1), x.dim(2) / head_dim, head_dim});
 }
 
 Tensor merge_heads(const Tensor& x) { return ops::reshape(x, {x.dim(0), x.dim(1), x.dim(2) * x.dim(3)}); }

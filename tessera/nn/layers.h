@@ -24,7 +24,8 @@ class Located {
   std::shared_ptr<const std::string> where_;
 };
 
-// x [..., in] -> [..., out]. Weight [out, in], bias [out].
+// x [..., in] -> [..., out]. Weight [out, in], bias [out]. Where the plan shares the layer out, x or the
+// result is a rank's part of that.
 class Linear : Located {
  public:
   Linear(const Scope& scope, std::int64_t in, std::int64_t out, bool bias = true);
@@ -32,6 +33,7 @@ class Linear : Located {
 
  private:
   Parameter weight_, bias_;
+  bool adds_up_ = false;  // the ranks' results are parts of a sum
 };
 
 // x [N, in, H, W] -> [N, out, H', W']. Weight [out, in, k, k], bias [out].
@@ -45,7 +47,7 @@ class Conv2d : Located {
   int stride_, padding_;
 };
 
-// i32 ids [...] -> [..., width].
+// i32 ids [...] -> [..., width]; a rank's part of the width where the plan shares the table out.
 class Embedding : Located {
  public:
   Embedding(const Scope& scope, std::int64_t rows, std::int64_t width);
@@ -90,8 +92,8 @@ class GroupNorm : Located {
   double eps_;
 };
 
-// [B, S, heads * D] -> [B, S, heads, D], and back.
-Tensor split_heads(const Tensor& x, std::int64_t heads);
+// [B, S, heads * D] -> [B, S, heads, D], however many heads a rank has, and back.
+Tensor split_heads(const Tensor& x, std::int64_t head_dim);
 Tensor merge_heads(const Tensor& x);
 
 // The activation function of that name ("gelu", "gelu_new", "quick_gelu", "relu", "silu"). Throws

@@ -21,17 +21,10 @@ std::string list(std::string_view what, const std::vector<std::string>& names) {
   return out;
 }
 
-// The weight on the device, converted on the host into memory that the device may keep.
-Tensor upload(const checkpoint::TensorView& source, Context& context, const graph::MeshPtr& mesh,
-              DType dtype) {
+// Whether the device may use these bytes of a file as they are.
+bool usable_in_place(const checkpoint::TensorView& source, std::span<const std::byte> bytes, DType dtype) {
   constexpr std::uintptr_t kAlignment = checkpoint::HostBlock::kAlignment;
-  bool as_it_is =
-      source.dtype == dtype && reinterpret_cast<std::uintptr_t>(source.data.data()) % kAlignment == 0;
-  if (as_it_is)
-    return context.from_host(source.data, dtype, source.shape, mesh, source.owner, /*parameter=*/true);
-  auto block = std::make_shared<checkpoint::HostBlock>(checkpoint::read_tensor(source, dtype));
-  std::span<const std::byte> bytes = std::as_const(*block).bytes();
-  return context.from_host(bytes, dtype, source.shape, mesh, std::move(block), /*parameter=*/true);
+  return source.dtype == dtype && reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0;
 }
 
 }  // namespace
@@ -49,15 +42,33 @@ std::string Scope::join(std::string_view name) const {
 Scope Scope::operator/(std::string_view name) const { return Scope(*store_, join(name)); }
 bool Scope::has(std::string_view name) const { return store_->source_.contains(join(name)); }
 void Scope::ignore(std::string_view prefix) const { store_->ignored_.push_back(join(prefix)); }
-Parameter Scope::parameter(std::string_view name, const Shape& shape) const {
-  return store_->add(join(name), shape);
+Parameter Scope::parameter(std::string_view name, const Shape& shape, const TensorParallelStyle* style,
+                           int sharded_axis) const {
+  return store_->add(join(name), shape, style, sharded_axis);
 }
 
-Parameter ParameterStore::add(const std::string& path, const Shape& shape) {
+const TensorParallelStyle* Scope::style() const { return store_->style(path_); }
+int Scope::ranks() const { return store_->ranks(); }
+
+const TensorParallelStyle* ParameterStore::style(std::string_view path) {
+  for (const TensorParallelPlan::Entry& entry : sharding_.plan.entries) {
+    if (!matches(entry.pattern, path)) continue;
+    used_entries_.insert(&entry);
+    return sharding_.ranks > 1 ? &entry.style : nullptr;
+  }
+  return nullptr;
+}
+
+Parameter ParameterStore::add(const std::string& path, const Shape& shape, const TensorParallelStyle* style,
+                              int axis) {
   Parameter parameter;
-  parameter.state_ = std::make_shared<Parameter::State>();
+  parameter.state_ = std::make_shared<State>();
   parameter.state_->path = path;
   parameter.state_->shape = shape;
+  if (style != nullptr) {
+    parameter.state_->style = style;
+    parameter.state_->sharded_axis = axis;
+  }
   const checkpoint::TensorView* source = source_.find(path);
   if (source == nullptr) {
     if (!shapes_only_) missing_.push_back(path);
@@ -89,6 +100,69 @@ void ParameterStore::finish() const {
   }
 }
 
+std::vector<std::string> ParameterStore::plan_faults() const {
+  std::vector<std::string> out;
+  for (const TensorParallelPlan::Entry& entry : sharding_.plan.entries) {
+    if (!used_entries_.contains(&entry)) {
+      out.push_back(fmt::format("the plan names {}, which the model does not have", entry.pattern));
+    } else if (std::string why = misfit(entry.style, sharding_.ranks); !why.empty()) {
+      out.push_back(fmt::format("{} ({})", entry.pattern, why));
+    }
+  }
+  for (const auto& state : parameters_) {
+    if (state->sharded_axis < 0) continue;
+    std::int64_t width = 0;
+    for (const PackedPart& part : state->style->parts) width += part.width;
+    if (std::int64_t extent = state->shape[state->sharded_axis]; width != extent)
+      out.push_back(fmt::format("the plan shares out {} of the {} of {}", width, extent, state->path));
+  }
+  return out;
+}
+
+Shape ParameterStore::local_shape(const State& state) const {
+  if (state.sharded_axis < 0) return state.shape;
+  Shape out = state.shape;
+  out.set(state.sharded_axis, local_width(*state.style, sharding_.ranks));
+  return out;
+}
+
+// Converted on the host into memory that the device may keep.
+Tensor ParameterStore::upload(const State& state, Context& context, const graph::MeshPtr& mesh, DType dtype) {
+  if (state.sharded_axis >= 0) return upload_shards(state, context, mesh, dtype);
+  const checkpoint::TensorView& source = *state.source;
+  bytes_read_ += static_cast<std::int64_t>(source.data.size());
+  if (usable_in_place(source, source.data, dtype))
+    return context.from_host(source.data, dtype, source.shape, mesh, source.owner, /*parameter=*/true);
+  auto block = std::make_shared<checkpoint::HostBlock>(checkpoint::read_tensor(source, dtype));
+  std::span<const std::byte> bytes = std::as_const(*block).bytes();
+  return context.from_host(bytes, dtype, source.shape, mesh, std::move(block), /*parameter=*/true);
+}
+
+Tensor ParameterStore::upload_shards(const State& state, Context& context, const graph::MeshPtr& mesh,
+                                     DType dtype) {
+  check_internal(mesh->ranks() == sharding_.ranks, "a component is placed on a mesh of other ranks");
+  const checkpoint::TensorView& source = *state.source;
+  Shape shape = local_shape(state);
+  bytes_read_ += dtype_bytes(source.dtype, shape.elements());
+  std::vector<std::span<const std::byte>> shards;
+  std::vector<std::shared_ptr<const void>> owners;
+  for (int local = 0; local < mesh->size(); ++local) {
+    std::vector<checkpoint::Stretch> mine =
+        stretches(*state.style, mesh->first_rank + local, sharding_.ranks);
+    auto in_place = checkpoint::contiguous_stretch(source, state.sharded_axis, mine);
+    if (in_place && usable_in_place(source, *in_place, dtype)) {
+      shards.push_back(*in_place);
+      owners.push_back(source.owner);
+      continue;
+    }
+    auto block = std::make_shared<checkpoint::HostBlock>(
+        checkpoint::read_stretches(source, state.sharded_axis, mine, dtype));
+    shards.push_back(std::as_const(*block).bytes());
+    owners.push_back(std::move(block));
+  }
+  return context.from_shards(shards, dtype, shape, mesh, owners, /*parameter=*/true);
+}
+
 void ParameterStore::want(const Wanted& wanted) {
   for (const auto& state : parameters_) state->wanted = wanted(state->path);
 }
@@ -102,7 +176,7 @@ void ParameterStore::place_missing(Context& context, const graph::MeshPtr& mesh,
   for (const auto& state : parameters_) {
     if (!state->wanted || state->tensor) continue;
     check_internal(state->source != nullptr, "weights are placed before they were checked");
-    Tensor tensor = upload(*state->source, context, mesh, dtype);
+    Tensor tensor = upload(*state, context, mesh, dtype);
     placed_bytes_ += tensor.node()->buffers().at(0)->size_on_device();
     state->tensor = std::move(tensor);
   }
@@ -112,7 +186,7 @@ void ParameterStore::place_shapes(const graph::MeshPtr& mesh, DType dtype) {
   check_internal(shapes_only_, "a store of weights is placed as shapes");
   for (const auto& state : parameters_) {
     if (!state->wanted) continue;
-    graph::TensorType type{dtype, state->shape};
+    graph::TensorType type{dtype, local_shape(*state)};
     state->tensor = Tensor(std::make_shared<graph::Node>(type, mesh, std::vector<pjrt::BufferPtr>{}));
   }
 }
@@ -125,7 +199,7 @@ void ParameterStore::drop() {
 std::int64_t ParameterStore::bytes(DType dtype) const {
   std::int64_t total = 0;
   for (const auto& state : parameters_) {
-    if (state->wanted) total += dtype_bytes(dtype, state->shape.elements());
+    if (state->wanted) total += dtype_bytes(dtype, local_shape(*state).elements());
   }
   return total;
 }

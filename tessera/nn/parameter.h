@@ -3,14 +3,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/checkpoint/tensor_source.h"
+#include "tessera/nn/tensor_parallel.h"
 #include "tessera/runtime/context.h"
 
 namespace tessera::nn {
@@ -25,6 +26,7 @@ class Parameter {
   // Whether this weight exists (an optional one may not).
   explicit operator bool() const { return state_ != nullptr; }
   const std::string& path() const { return state_->path; }
+  // Of the whole weight, of which a rank may have a part.
   const Shape& shape() const { return state_->shape; }
   // Throws kInternal, naming it, if the component is not on a device.
   const Tensor& tensor() const;
@@ -34,6 +36,8 @@ class Parameter {
   struct State {
     std::string path;
     Shape shape;
+    int sharded_axis = -1;  // shared out over the ranks as the style says; -1: each has all of it
+    const TensorParallelStyle* style = nullptr;
     const checkpoint::TensorView* source = nullptr;
     Tensor tensor;
     std::atomic<bool> wanted = true;
@@ -48,8 +52,15 @@ class Scope {
  public:
   Scope operator/(std::string_view name) const;
   Scope operator/(int index) const { return *this / std::string_view(std::to_string(index)); }
-  // Asks for the weight `name` of that shape. What does not fit is reported by ParameterStore::finish.
-  Parameter parameter(std::string_view name, const Shape& shape) const;
+  // Asks for the weight `name` of that shape, the whole one's. With a style its axis `sharded_axis` is shared
+  // out over the ranks. What does not fit is reported by ParameterStore::finish.
+  Parameter parameter(std::string_view name, const Shape& shape, const TensorParallelStyle* style = nullptr,
+                      int sharded_axis = 0) const;
+  // How the plan shares out the layer of this name; null where every rank has all of it. Valid as long as the
+  // store.
+  const TensorParallelStyle* style() const;
+  // Over how many ranks the component's weights are shared out.
+  int ranks() const;
   bool has(std::string_view name) const;
   // Names that start like this one are not used by the model, and are no mistake.
   void ignore(std::string_view prefix) const;
@@ -65,23 +76,37 @@ class Scope {
 
 // The weights of one component: built while its model is, checked as a whole, placed on a device and dropped
 // again.
+//
+// Where several ranks share the weights out, each reads and holds its part of those that the plan names.
 class ParameterStore {
  public:
+  struct Sharding {
+    TensorParallelPlan plan = {};
+    int ranks = 1;
+  };
   explicit ParameterStore(checkpoint::TensorSource source) : source_(std::move(source)) {}
+  ParameterStore(checkpoint::TensorSource source, Sharding sharding)
+      : source_(std::move(source)), sharding_(std::move(sharding)) {}
   // A store without weights, for planning: each weight that is asked for is taken to be there.
   struct ShapesOnly {};
   explicit ParameterStore(ShapesOnly) : shapes_only_(true) {}
+  ParameterStore(ShapesOnly, Sharding sharding) : shapes_only_(true), sharding_(std::move(sharding)) {}
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
   Scope root() { return Scope(*this, ""); }
   // Throws one kDataLoss error that lists what is missing, unexpected and misshapen, with counts.
   void finish() const;
+  // What is wrong with the plan, a line each: layers that it names and the model does not have, parts that
+  // the ranks cannot share evenly. Known when the model is built, before a weight is read.
+  std::vector<std::string> plan_faults() const;
+  int ranks() const { return sharding_.ranks; }
   // From now on only weights for whose path `wanted` holds are placed and counted; at first all are. Those
   // that are on a device stay there.
   using Wanted = std::function<bool(std::string_view path)>;
   void want(const Wanted& wanted);
-  // Uploads every wanted weight as `dtype`. Anything on a device before is dropped.
+  // Uploads every wanted weight as `dtype`, to each device of the mesh what its rank has of it. Anything on a
+  // device before is dropped. A mesh of a sharded component has the component's ranks.
   void place(Context& context, const graph::MeshPtr& mesh, DType dtype);
   // Uploads the wanted weights that are not on a device. Others may be in use meanwhile.
   void place_missing(Context& context, const graph::MeshPtr& mesh, DType dtype);
@@ -94,18 +119,28 @@ class ParameterStore {
   std::int64_t bytes(DType dtype) const;
   // As placed; 0 if they are not.
   std::int64_t bytes() const { return placed_bytes_; }
+  // Bytes of tensor data, as stored, that each rank has read so far; the files' headers come on top.
+  std::int64_t bytes_read() const { return bytes_read_; }
   std::size_t size() const { return parameters_.size(); }
 
  private:
   friend class Scope;
-  Parameter add(const std::string& path, const Shape& shape);
+  using State = Parameter::State;
+  Parameter add(const std::string& path, const Shape& shape, const TensorParallelStyle* style, int axis);
+  const TensorParallelStyle* style(std::string_view path);
+  // Of what each rank has.
+  Shape local_shape(const State& state) const;
+  Tensor upload(const State& state, Context& context, const graph::MeshPtr& mesh, DType dtype);
+  Tensor upload_shards(const State& state, Context& context, const graph::MeshPtr& mesh, DType dtype);
 
   bool shapes_only_ = false;
   checkpoint::TensorSource source_;
+  Sharding sharding_;
+  std::set<const TensorParallelPlan::Entry*> used_entries_;
   std::vector<std::shared_ptr<Parameter::State>> parameters_;
   std::set<std::string, std::less<>> used_;
   std::vector<std::string> ignored_, missing_, misshapen_;
-  std::atomic<std::int64_t> placed_bytes_ = 0;
+  std::atomic<std::int64_t> placed_bytes_ = 0, bytes_read_ = 0;
 };
 
 }  // namespace tessera::nn

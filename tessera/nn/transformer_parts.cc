@@ -1,5 +1,6 @@
 #include "tessera/nn/transformer_parts.h"
 
+#include <array>
 #include <cmath>
 
 #include "tessera/ops/ops.h"
@@ -45,7 +46,7 @@ Tensor GeluFeedForward::operator()(const Tensor& x) const { return out_(ops::gel
 
 HeadProjections::HeadProjections(const Scope& scope, std::int64_t heads, std::int64_t head_dim, bool added,
                                  std::optional<double> norm_eps, bool bias)
-    : heads_(heads),
+    : head_dim_(head_dim),
       q_(scope / (added ? "add_q_proj" : "to_q"), heads * head_dim, heads * head_dim, bias),
       k_(scope / (added ? "add_k_proj" : "to_k"), heads * head_dim, heads * head_dim, bias),
       v_(scope / (added ? "add_v_proj" : "to_v"), heads * head_dim, heads * head_dim, bias) {
@@ -56,16 +57,34 @@ HeadProjections::HeadProjections(const Scope& scope, std::int64_t heads, std::in
 }
 
 Tensor HeadProjections::query(const Tensor& x) const {
-  Tensor q = split_heads(q_(x), heads_);
+  Tensor q = split_heads(q_(x), head_dim_);
   return norm_q_ ? (*norm_q_)(q) : q;
 }
 
 Tensor HeadProjections::key(const Tensor& x) const {
-  Tensor k = split_heads(k_(x), heads_);
+  Tensor k = split_heads(k_(x), head_dim_);
   return norm_k_ ? (*norm_k_)(k) : k;
 }
 
-Tensor HeadProjections::value(const Tensor& x) const { return split_heads(v_(x), heads_); }
+Tensor HeadProjections::value(const Tensor& x) const { return split_heads(v_(x), head_dim_); }
+
+void share_projections(TensorParallelPlan& plan, const std::string& scope, std::int64_t heads,
+                       std::int64_t head_dim, bool added) {
+  for (const char* name :
+       added ? std::array{"add_q_proj", "add_k_proj", "add_v_proj"} : std::array{"to_q", "to_k", "to_v"}) {
+    plan.add(scope + "." + name, colwise(heads * head_dim, heads));
+  }
+}
+
+void share_output(TensorParallelPlan& plan, const std::string& layer, std::int64_t heads,
+                  std::int64_t head_dim) {
+  plan.add(layer, rowwise(heads * head_dim, heads));
+}
+
+void share_feed_forward(TensorParallelPlan& plan, const std::string& scope, std::int64_t dim) {
+  plan.add(scope + ".net.0.proj", colwise(4 * dim));
+  plan.add(scope + ".net.2", rowwise(4 * dim));
+}
 
 Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const RopeTables& rope) {
   double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));

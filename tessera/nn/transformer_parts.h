@@ -65,7 +65,7 @@ class GeluFeedForward {
   Linear in_, out_;
 };
 
-// Queries, keys and values [B, S, heads, D] of one stream [B, S, heads * D]; queries and keys go through an
+// Queries, keys and values [B, S, heads, D] of one stream [B, S, dim]; queries and keys go through an
 // RMS norm over each head where `norm_eps` is given. `added` chooses the names of the second stream of an
 // attention over two (add_q_proj for to_q, ...).
 class HeadProjections {
@@ -77,10 +77,19 @@ class HeadProjections {
   Tensor value(const Tensor& x) const;
 
  private:
-  std::int64_t heads_;
+  std::int64_t head_dim_;
   Linear q_, k_, v_;
   std::optional<RmsNorm> norm_q_, norm_k_;
 };
+
+// How the ranks share out what is between a norm and the addition to its stream: the heads of projections,
+// and the layer that puts them together; the hidden width of a GeluFeedForward. `scope` as in
+// "transformer_blocks.*.attn".
+void share_projections(TensorParallelPlan& plan, const std::string& scope, std::int64_t heads,
+                       std::int64_t head_dim, bool added);
+void share_output(TensorParallelPlan& plan, const std::string& layer, std::int64_t heads,
+                  std::int64_t head_dim);
+void share_feed_forward(TensorParallelPlan& plan, const std::string& scope, std::int64_t dim);
 
 // Attention of queries and keys that are rotated first: [B, S, heads, D] -> [B, S, heads * D].
 Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const RopeTables& rope);

@@ -203,8 +203,10 @@ Tensor all_finite(const Tensor& x) { return record(graph::kAllFinite, {}, {x}); 
 Tensor to_image(const Tensor& x) { return record(graph::kToImage, {}, {x}); }
 
 Tensor all_reduce(const Tensor& x) {
-  if (x.mesh()->size() == 1) return x;
-  return record(graph::kAllReduce, {{"ranks", std::int64_t{x.mesh()->size()}}}, {x});
+  const graph::Mesh& mesh = *x.mesh();
+  if (mesh.ranks() == 1) return x;
+  return record(graph::kAllReduce,
+                {{"ranks", std::int64_t{mesh.ranks()}}, {"across_processes", mesh.ranks_elsewhere > 0}}, {x});
 }
 
 }  // namespace tessera::ops

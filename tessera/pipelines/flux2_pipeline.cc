@@ -136,7 +136,7 @@ Flux2Family::Flux2Family(const Flux2Variant& variant, const checkpoint::ModelFol
     : TextToImage(context, options.dtype) {
   check_compute_dtype(options.dtype);
   if (hooks.on_stage) hooks.on_stage("load");
-  Loader loader(folder);
+  Loader loader(folder, options.tensor_parallel);
   loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
   loader.expect_class("tokenizer", variant.tokenizers);
   loader.expect_class(kTextEncoder, variant.text_encoders);
@@ -157,13 +157,14 @@ Flux2Family::Flux2Family(const Flux2Variant& variant, const checkpoint::ModelFol
       .is_distilled = nn::Config(index, "model_index.json").flag("is_distilled", false),
   });
   Parts& parts = *parts_;
+  loader.check_tensor_parallel();
   parts.check_fit();
   parts.want_layers(parts.default_top_layer());
   for (Component* component :
        std::initializer_list<Component*>{&parts.text_encoder, &parts.transformer, &parts.vae}) {
     residence_.add(*component);
   }
-  if (options.device) to(*options.device);
+  settle(options);
 }
 
 std::unique_ptr<Flux2Pipeline> Flux2Pipeline::from_pretrained(const checkpoint::ModelFolder& folder,

@@ -88,7 +88,7 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
                                                             const Hooks& hooks) {
   check_compute_dtype(options.dtype);
   if (hooks.on_stage) hooks.on_stage("load");
-  Loader loader(folder);
+  Loader loader(folder, options.tensor_parallel);
   loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
   loader.expect_class("text_encoder", {"CLIPTextModel"});
   loader.expect_class("text_encoder_2", {"T5EncoderModel"});
@@ -109,11 +109,12 @@ std::unique_ptr<FluxPipeline> FluxPipeline::from_pretrained(const checkpoint::Mo
       .vae = loader.model<models::AutoencoderKlDecoder, models::AutoencoderKlConfig>("vae"),
   });
   Parts& parts = *pipeline->parts_;
+  loader.check_tensor_parallel();
   for (Component* component : std::initializer_list<Component*>{&parts.text_encoder, &parts.text_encoder_2,
                                                                 &parts.transformer, &parts.vae}) {
     residence.add(*component);
   }
-  if (options.device) pipeline->to(*options.device);
+  pipeline->settle(options);
   return pipeline;
 }
 

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "tessera/nn/config.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/pipelines/residence.h"
+#include "tessera/pipelines/tensor_parallel.h"
 #include "tessera/text/chat.h"
 #include "tessera/text/tokenizer.h"
 
@@ -20,7 +23,9 @@ namespace tessera::pipelines {
 // Reads the components of a checkpoint; nothing goes to a device.
 class Loader {
  public:
-  explicit Loader(const checkpoint::ModelFolder& folder) : folder_(folder) {}
+  // Models are built for a rank of `parallel`, if that is given; it outlives this.
+  explicit Loader(const checkpoint::ModelFolder& folder,
+                  const std::optional<TensorParallelConfig>& parallel = std::nullopt);
 
   // Throws kNotFound if the component is absent, kUnimplemented if its class is not one of those.
   void expect_class(std::string_view component, std::initializer_list<std::string_view> classes) const;
@@ -36,15 +41,32 @@ class Loader {
   Loaded<Model> model(std::string_view component) const {
     Loaded<Model> out;
     out.name = component;
-    out.store = std::make_unique<nn::ParameterStore>(folder_.source(component));
-    out.model = std::make_unique<Model>(config<Config>(component), out.store->root());
+    Config its_config = config<Config>(component);
+    std::optional<nn::TensorParallelPlan> plan;
+    if constexpr (requires { Model::tensor_parallel_plan(its_config); })
+      plan = Model::tensor_parallel_plan(its_config);
+    out.store =
+        std::make_unique<nn::ParameterStore>(folder_.source(component), sharding(component, std::move(plan)));
+    out.model = std::make_unique<Model>(its_config, out.store->root());
     out.module = out.model.get();
+    note_plan_faults(out);
     out.store->finish();
     return out;
   }
+  // Called when all models are built, before any weight is read. Throws kInvalidArgument that names
+  // everything that the ranks cannot share out, and what to do.
+  void check_tensor_parallel() const;
 
  private:
+  nn::ParameterStore::Sharding sharding(std::string_view component,
+                                        std::optional<nn::TensorParallelPlan> plan) const;
+  void note_plan_faults(const Component& component) const;
+
   const checkpoint::ModelFolder& folder_;
+  const std::optional<TensorParallelConfig>& parallel_;
+  mutable std::set<std::string, std::less<>> built_, with_plan_, sharded_;  // names of components
+  mutable std::vector<std::string> faults_;                                 // a component's each
+  mutable std::string advice_;  // the options that would do without what is at fault
 };
 
 // Throws kUnimplemented unless a pipeline can compute in it.

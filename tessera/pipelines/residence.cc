@@ -19,12 +19,32 @@ void Residence::drop_all() {
 
 void Residence::place(Place& place) const {
   if (place.placed) return;
-  place.component->store->place(context_, mesh_, dtype_);
+  place.component->store->place(context_, mesh(*place.component), dtype_);
   place.placed = true;
+}
+
+void Residence::refuse_split() const {
+  if (!split_) return;
+  invalid_argument(
+      "a pipeline that is split over {} ranks stays on their devices; load it without tensor parallel to "
+      "move "
+      "or offload it",
+      mesh_->ranks());
+}
+
+void Residence::split_over(const graph::MeshPtr& mesh) {
+  std::lock_guard lock(mutex_);
+  move_all(mesh);
+  split_ = true;
 }
 
 void Residence::to(const graph::MeshPtr& mesh) {
   std::lock_guard lock(mutex_);
+  refuse_split();
+  move_all(mesh);
+}
+
+void Residence::move_all(const graph::MeshPtr& mesh) {
   drop_all();
   mesh_ = mesh;
   offload_ = false;
@@ -38,6 +58,7 @@ void Residence::to(const graph::MeshPtr& mesh) {
 
 void Residence::offload_to(const graph::MeshPtr& mesh) {
   std::lock_guard lock(mutex_);
+  refuse_split();
   drop_all();
   mesh_ = mesh;
   offload_ = true;
@@ -47,6 +68,11 @@ const graph::MeshPtr& Residence::mesh() const {
   std::lock_guard lock(mutex_);
   if (!mesh_) mesh_ = context_.mesh();
   return mesh_;
+}
+
+graph::MeshPtr Residence::mesh(const Component& component) const {
+  if (!component.on_one_device || mesh_->size() == 1) return mesh_;
+  return context_.mesh({mesh_->device, mesh_->devices.front()});
 }
 
 std::int64_t Residence::weight_bytes() const {

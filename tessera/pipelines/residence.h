@@ -16,6 +16,7 @@ struct Component {
   std::string name;
   std::unique_ptr<nn::ParameterStore> store;
   nn::Module* module = nullptr;
+  bool on_one_device = false;  // on the first of the mesh alone
 };
 
 // A component that knows its model's type. `model` is null if the checkpoint leaves it out.
@@ -34,7 +35,9 @@ class Residence {
   // Components, in the pipeline's order; they outlive this. One without a model is passed over.
   void add(Component& component);
 
-  // Moves every component there, to stay.
+  // Moves every component there for good: the mesh's ranks have the weights together.
+  void split_over(const graph::MeshPtr& mesh);
+  // Moves every component there, to stay. Throws kInvalidArgument, as offload_to does, if they are split.
   void to(const graph::MeshPtr& mesh);
   // From now on a component is on the mesh only while it runs.
   void offload_to(const graph::MeshPtr& mesh);
@@ -43,6 +46,8 @@ class Residence {
   DType dtype() const { return dtype_; }
   // Where the work is done; the CPU if nobody said.
   const graph::MeshPtr& mesh() const;
+  // Where that component is.
+  graph::MeshPtr mesh(const Component& component) const;
   bool offloads() const { return offload_; }
   // Of all weights, on one device.
   std::int64_t weight_bytes() const;
@@ -73,10 +78,13 @@ class Residence {
   };
   void place(Place& place) const;
   void drop_all();
+  void move_all(const graph::MeshPtr& mesh);
+  void refuse_split() const;
 
   Context& context_;
   DType dtype_;
   bool offload_ = false;
+  bool split_ = false;
   mutable graph::MeshPtr mesh_;
   mutable std::mutex mutex_;  // guards places_ and mesh_
   mutable std::mutex turn_;

@@ -121,7 +121,7 @@ std::unique_ptr<StableDiffusion3Pipeline> StableDiffusion3Pipeline::from_pretrai
     const checkpoint::ModelFolder& folder, Context& context, const LoadOptions& options, const Hooks& hooks) {
   check_compute_dtype(options.dtype);
   if (hooks.on_stage) hooks.on_stage("load");
-  Loader loader(folder);
+  Loader loader(folder, options.tensor_parallel);
   loader.expect_class("scheduler", {"FlowMatchEulerDiscreteScheduler"});
   loader.expect_class("transformer", {"SD3Transformer2DModel"});
   loader.expect_class("vae", {"AutoencoderKL"});
@@ -144,6 +144,7 @@ std::unique_ptr<StableDiffusion3Pipeline> StableDiffusion3Pipeline::from_pretrai
       .vae = loader.model<models::AutoencoderKlDecoder, models::AutoencoderKlConfig>("vae"),
   });
   Parts& parts = *pipeline->parts_;
+  loader.check_tensor_parallel();
   parts.check_widths();
   for (std::optional<ClipEncoder>& clip : parts.clip) {
     if (clip) residence.add(clip->model);
@@ -151,7 +152,7 @@ std::unique_ptr<StableDiffusion3Pipeline> StableDiffusion3Pipeline::from_pretrai
   if (parts.t5) residence.add(parts.t5->model);
   residence.add(parts.transformer);
   residence.add(parts.vae);
-  if (options.device) pipeline->to(*options.device);
+  pipeline->settle(options);
   return pipeline;
 }
 

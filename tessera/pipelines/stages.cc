@@ -58,7 +58,7 @@ Result run_stages(const Residence& residence, const Component& transformer, cons
   });
   stage("decode", context, hooks, result, [&] {
     Residence::Use on_device(residence, vae);
-    read_result(denoised, call.decode(denoised.latents), result);
+    read_result(denoised, call.decode(context.to(denoised.latents, residence.mesh(vae))), result);
   });
   return result;
 }

@@ -5,7 +5,24 @@
 
 namespace tessera::pipelines {
 
+void TextToImage::settle(const LoadOptions& options) {
+  if (options.tensor_parallel && options.device)
+    invalid_argument("a pipeline is split over a mesh or goes to a device, not both");
+  if (options.tensor_parallel) {
+    for (Component* component : residence_.components())
+      component->on_one_device = options.tensor_parallel->vae_on_one_device && component->name == "vae";
+    residence_.split_over(options.tensor_parallel->mesh);
+  }
+  if (options.device) to(*options.device);
+}
+
 void TextToImage::to(const DeviceName& device) { residence_.to(residence_.context().mesh(device)); }
+
+std::int64_t TextToImage::bytes_read() const {
+  std::int64_t bytes = 0;
+  for (const Component* component : residence_.components()) bytes += component->store->bytes_read();
+  return bytes;
+}
 
 void TextToImage::enable_model_cpu_offload(const std::optional<DeviceName>& device) {
   std::optional<DeviceName> chosen = device ? device : residence_.context().first_accelerator();

@@ -13,6 +13,7 @@
 #include "tessera/checkpoint/model_folder.h"
 #include "tessera/image/png.h"
 #include "tessera/pipelines/residence.h"
+#include "tessera/pipelines/tensor_parallel.h"
 #include "tessera/pipelines/trace.h"
 #include "tessera/runtime/context.h"
 
@@ -87,6 +88,8 @@ struct LoadOptions {
   // enable_model_cpu_offload() or the first call (then on the CPU).
   std::optional<DeviceName> device = {};
   DType dtype = DType::kF32;  // f32 or bf16: what weights and activations are computed in
+  // Over which ranks the components are split; they go to that mesh at once. Instead of a device.
+  std::optional<TensorParallelConfig> tensor_parallel = {};
 };
 
 // A text-to-image pipeline of a Diffusers folder. Calls are const and may come from several threads; moving,
@@ -100,10 +103,12 @@ class TextToImage {
   // latent.
   virtual Result generate(const Arguments& arguments, const Hooks& hooks = {}) const = 0;
 
-  // Moves every component to the device. Throws kOutOfMemory, with nothing left there, if they do not fit.
+  // Moves every component to the device. Throws kOutOfMemory, with nothing left there, if they do not fit,
+  // and kInvalidArgument for a pipeline that is split over several.
   void to(const DeviceName& device);
   // Keeps each component on the device only while it runs, in the order of the pipeline; pictures are the
-  // same to the bit. Without a device the first accelerator there is, else (with a warning) the CPU.
+  // same to the bit. Without a device the first accelerator there is, else (with a warning) the CPU. Throws
+  // kInvalidArgument for a pipeline that is split over several devices.
   void enable_model_cpu_offload(const std::optional<DeviceName>& device = {});
   // The component's module, to compile it: "transformer", "text_encoder", "vae". Throws kInvalidArgument,
   // listing the names, for another.
@@ -112,11 +117,16 @@ class TextToImage {
   std::vector<Component*> components() const { return residence_.components(); }
   // Where the work is done.
   const graph::MeshPtr& mesh() const { return residence_.mesh(); }
-  // Bytes of the weights, on one device when all are there.
+  // Bytes of the weights, on one device (the first, where they are split over several) when all are there.
   std::int64_t weight_bytes() const { return residence_.weight_bytes(); }
+
+  // Bytes of tensor data that this process has read from files, for each of its ranks.
+  std::int64_t bytes_read() const;
 
  protected:
   TextToImage(Context& context, DType dtype) : residence_(context, dtype) {}
+  // Puts the components where the options say, once they are known.
+  void settle(const LoadOptions& options);
   Residence residence_;
 };
 

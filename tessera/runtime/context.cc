@@ -79,7 +79,10 @@ struct Context::Impl {
     }
     auto state = std::make_unique<ClientState>();
     state->device = device;
-    state->client = plugins->load(device)->create_client(client_options);
+    pjrt::NamedValues its_options = client_options;
+    if (device != "cpu")
+      std::erase_if(its_options, [](const auto& o) { return o.first.starts_with("cpu_"); });
+    state->client = plugins->load(device)->create_client(its_options);
     for (std::size_t i = 0; i < state->client->devices().size(); ++i) {
       state->accounts.push_back(
           std::make_shared<MemoryAccount>(fmt::format("{}:{}", device, i), memory_limit));
@@ -211,13 +214,28 @@ Tensor Context::from_i32(std::span<const std::int32_t> values, const Shape& shap
   return from_host(std::as_bytes(values), DType::kI32, shape, mesh);
 }
 
+Tensor Context::to(const Tensor& x, const graph::MeshPtr& mesh) {
+  if (x.mesh() == mesh) return x;
+  const graph::NodePtr& node = x.node();
+  if (mesh->client != x.mesh()->client || mesh->size() != 1 || mesh->devices[0] != x.mesh()->devices[0])
+    return from_host(x.to_bytes(), x.dtype(), x.shape(), mesh);
+  if (const Recording* recording = Recording::current()) recording->check_read();
+  materialise(node);
+  return Tensor(
+      std::make_shared<graph::Node>(node->type(), mesh, std::vector<pjrt::BufferPtr>{node->buffers()[0]}));
+}
+
+void Context::materialise(const graph::NodePtr& node) {
+  if (node->state() == graph::Node::State::kPending) PendingGraph::of_this_thread().cut();
+  // Recorded by another thread.
+  if (node->state() == graph::Node::State::kPending) evaluate(std::span(&node, 1), graph::Liveness::kUnknown);
+}
+
 ExecutionMode Context::mode() const { return ScopedExecutionMode::current().value_or(impl_->mode); }
 
 std::vector<std::byte> Context::read(const graph::NodePtr& node) {
   if (const Recording* recording = Recording::current()) recording->check_read();
-  if (node->state() == graph::Node::State::kPending) PendingGraph::of_this_thread().cut();
-  // Recorded by another thread.
-  if (node->state() == graph::Node::State::kPending) evaluate(std::span(&node, 1), graph::Liveness::kUnknown);
+  materialise(node);
   std::vector<std::byte> bytes(
       static_cast<std::size_t>(dtype_bytes(node->type().dtype, node->type().shape.elements())));
   node->buffers().front()->copy_to_host(bytes).await();

@@ -49,7 +49,7 @@ class Context : public graph::Evaluator {
     std::shared_ptr<pjrt::PluginRegistry> plugins = {};
     // Bytes a device may hold; the environment's TESSERA_DEVICE_MEMORY_LIMIT if not given.
     std::optional<std::int64_t> memory_limit = {};
-    // Options for the clients, such as {"cpu_device_count": 8}.
+    // Options for the clients, such as {"cpu_device_count": 8}; those for the CPU go to no other.
     pjrt::NamedValues client_options = {};
     // How operations become programs; if not given, as the environment says
     // (execution_mode_from_environment), else strict eager.
@@ -92,6 +92,10 @@ class Context : public graph::Evaluator {
   Tensor from_f32(std::span<const float> values, const Shape& shape, const graph::MeshPtr& mesh);
   Tensor from_i32(std::span<const std::int32_t> values, const Shape& shape, const graph::MeshPtr& mesh);
 
+  // The tensor on another mesh; `x` is the same on all its ranks. Where its first device is all of that mesh
+  // nothing is copied, else the array crosses through the host (a transfer each way).
+  Tensor to(const Tensor& x, const graph::MeshPtr& mesh);
+
   // The mode of this thread: that of the innermost ScopedExecutionMode, else the context's.
   ExecutionMode mode() const;
 
@@ -110,6 +114,7 @@ class Context : public graph::Evaluator {
 
  private:
   struct Impl;
+  void materialise(const graph::NodePtr& node);
   std::unique_ptr<Impl> impl_;
 };
 
