@@ -204,4 +204,10 @@ std::int64_t ParameterStore::bytes(DType dtype) const {
   return total;
 }
 
+std::vector<std::pair<std::string, Shape>> ParameterStore::shapes() const {
+  std::vector<std::pair<std::string, Shape>> out;
+  for (const auto& state : parameters_) out.emplace_back(state->path, state->shape);
+  return out;
+}
+
 }  // namespace tessera::nn

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/checkpoint/tensor_source.h"
@@ -122,6 +123,8 @@ class ParameterStore {
   // Bytes of tensor data, as stored, that each rank has read so far; the files' headers come on top.
   std::int64_t bytes_read() const { return bytes_read_; }
   std::size_t size() const { return parameters_.size(); }
+  // Of every weight that the model has asked for: its name and its shape as a whole.
+  std::vector<std::pair<std::string, Shape>> shapes() const;
 
  private:
   friend class Scope;

@@ -13,8 +13,8 @@ namespace tessera::pipelines {
 struct TensorParallelConfig {
   // From Context::mesh. The pipeline computes there.
   graph::MeshPtr mesh = {};
-  // Components whose weights are shared out, by name; if not given, all whose model has a plan. Every rank has
-  // all of the others and computes them.
+  // Components whose weights are shared out, by name; if not given, all whose model has a plan. Every rank
+  // has all of the others and computes them.
   std::optional<std::vector<std::string>> components = {};
   // Exceptions from that.
   std::vector<std::string> replicate = {};

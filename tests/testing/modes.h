@@ -21,11 +21,11 @@ inline Context::Options options(Way way) {
   return out;
 }
 
-// The pipeline of the checkpoint, not yet on a device, with what the way compiles.
+// The pipeline of the checkpoint, where the options put it, with what the way compiles.
 inline std::unique_ptr<pipelines::TextToImage> load(const std::filesystem::path& model, Context& context,
-                                                    Way way, DType dtype = DType::kF32) {
+                                                    Way way, const pipelines::LoadOptions& load_options) {
   auto pipeline =
-      pipelines::load_pipeline(checkpoint::ModelFolder::open(model.string()), context, {.dtype = dtype});
+      pipelines::load_pipeline(checkpoint::ModelFolder::open(model.string()), context, load_options);
   if (way == Way::kCompile) {
     for (pipelines::Component* component : pipeline->components())
       component->module->compile({.fullgraph = true});
@@ -33,6 +33,10 @@ inline std::unique_ptr<pipelines::TextToImage> load(const std::filesystem::path&
     pipeline->module("transformer").compile_repeated_blocks({.fullgraph = true});
   }
   return pipeline;
+}
+inline std::unique_ptr<pipelines::TextToImage> load(const std::filesystem::path& model, Context& context,
+                                                    Way way, DType dtype = DType::kF32) {
+  return load(model, context, way, pipelines::LoadOptions{.dtype = dtype});
 }
 
 }  // namespace tessera::testing
