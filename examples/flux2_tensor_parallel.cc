@@ -1,7 +1,8 @@
 // FLUX.2-dev in bf16, split over the chips of a host: transformer and text encoder are each shared out, so
-// that no chip ever holds one whole, and each reads only its part of the files. usage:
-// example_flux2_tensor_parallel [MODEL [DEVICE [RANKS [SIZE [STEPS [FILE]]]]]] One process drives all ranks,
-// here 8:
+// that no chip ever holds one whole, and each reads only its part of the files.
+// usage: example_flux2_tensor_parallel [MODEL [DEVICE [RANKS [SIZE [STEPS [FILE]]]]]]
+//
+// One process drives all ranks, here 8:
 //   example_flux2_tensor_parallel black-forest-labs/FLUX.2-dev tpu 8
 #include <cstdlib>
 #include <exception>

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layers.h"
+#include "tests/testing/ranks.h"
 
 namespace tessera::nn {
 namespace {
@@ -91,14 +92,10 @@ struct TwoLayers {
 TEST(ShardedLayers, AddUpToTheWholeOnes) {
   checkpoint::TensorSource source("folder", {counting("up.weight", {8, 4}), counting("up.bias", {8}),
                                              counting("down.weight", {4, 8}), counting("down.bias", {4})});
-  Context::Options options;
-  options.client_options = {{"cpu_device_count", std::int64_t{4}}};
-  Context context(options);
+  Context context(testing::with_devices(4));
   Floats values{1, -2, 3, 4}, expected;
   for (int ranks : {1, 2, 4}) {
-    std::vector<DeviceName> devices;
-    for (int i = 0; i < ranks; ++i) devices.push_back({"cpu", i});
-    graph::MeshPtr mesh = context.mesh(devices);
+    graph::MeshPtr mesh = testing::mesh_of(context, ranks);
     TensorParallelPlan plan;
     plan.add("up", colwise(8));
     plan.add("down", rowwise(8));
