@@ -15,6 +15,14 @@ pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
-if(NOT EXISTS "${TESSERA_THIRD_PARTY}/include/pjrt_c_api.h")
-  message(FATAL_ERROR "${TESSERA_THIRD_PARTY}/include/pjrt_c_api.h is missing: run scripts/setup.sh (or `make setup`) first")
+foreach(header pjrt_c_api.h xla/ffi/api/ffi.h)
+  if(NOT EXISTS "${TESSERA_THIRD_PARTY}/include/${header}")
+    message(FATAL_ERROR "${TESSERA_THIRD_PARTY}/include/${header} is missing: run scripts/setup.sh (or `make setup`) first")
+  endif()
+endforeach()
+
+# Optional: several processes that share a model on a CPU meet through it.
+find_package(MPI QUIET COMPONENTS CXX)
+if(NOT MPI_CXX_FOUND)
+  message(STATUS "no MPI: several processes cannot share a model on a CPU (Debian: libopenmpi-dev openmpi-bin)")
 endif()

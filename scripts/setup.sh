@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what a build of Tessera needs: missing Debian packages, and the PJRT CPU plugin and header in third_party/.
+# Installs what a build of Tessera needs: missing Debian packages, and the PJRT CPU plugin and headers in third_party/.
 # A second run finds everything in place, needs no network and takes a fraction of a second.
 #
 # usage: scripts/setup.sh [--lint] [--tpu] [--prefix DIR] [--no-packages]
@@ -15,7 +15,7 @@ layout=1  # raise it when what is unpacked changes
 root=$(cd "$(dirname "$0")/.." && pwd)
 prefix="$root/third_party"
 build_packages="g++ cmake ninja-build pkg-config ccache nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev
-  libpng-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev"
+  libpng-dev libpcre2-dev libutf8proc-dev libxxhash-dev libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev"
 lint_packages="clang-format clang-tidy"
 modules="nlohmann_json CLI11 fmt spdlog libpng libpcre2-8 libutf8proc libxxhash gtest gmock"
 
@@ -88,6 +88,15 @@ use_base_wheels() {
   size="125 MB"
   what="the CPU plugin and the PJRT header"
   files="plugins/pjrt_c_api_cpu_plugin.so include/pjrt_c_api.h"
+}
+
+use_ffi_wheels() {
+  wheels="$root/scripts/wheels-ffi.txt"
+  stamp_file="$prefix/stamp-ffi"
+  pip_options="--python-version 3.11 --implementation cp --abi cp311 --platform macosx_11_0_arm64"
+  size="61 MB"
+  what="the headers of XLA's foreign function interface"
+  files="include/xla/ffi/api/c_api.h include/xla/ffi/api/api.h include/xla/ffi/api/ffi.h"
 }
 
 use_tpu_wheels() {
@@ -185,6 +194,12 @@ fetch_wheels() {
         mkdir -p "$prefix/licenses/$name"
         sed '/^=*\*\/$/q' "$prefix/include/pjrt_c_api.h" >"$prefix/licenses/$name/NOTICE"
         ;;
+      jaxlib)
+        for header in c_api.h api.h ffi.h; do
+          unpack "$file" "jaxlib/include/xla/ffi/api/$header" "$prefix/include/xla/ffi/api/$header"
+        done
+        unpack "$file" "jaxlib-$version.dist-info/licenses/LICENSE.txt" "$prefix/licenses/$name/LICENSE.txt"
+        ;;
       libtpu)
         unpack "$file" libtpu/libtpu.so "$prefix/plugins/libtpu.so"
         for text in LICENSE THIRD_PARTY_NOTICES.txt; do
@@ -221,7 +236,9 @@ else
   check_tools
 fi
 use_base_wheels
-is_unpacked || fetch_wheels
+is_unpacked || (fetch_wheels)
+use_ffi_wheels
+is_unpacked || (fetch_wheels)
 if [ "$tpu" = yes ]; then
   use_tpu_wheels
   is_unpacked || (fetch_wheels) || say "going on without libtpu: the tests that need it are skipped"

@@ -8,6 +8,7 @@
 namespace tessera::cli {
 
 int run_generate(const std::vector<std::string>& arguments);
+int run_launch(const std::vector<std::string>& arguments);
 int run_info(const std::vector<std::string>& arguments);
 int run_tokenize(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);

@@ -1,5 +1,6 @@
 #include "tessera/cli/console.h"
 
+#include <fmt/core.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@ struct State {
   std::mutex mutex;
   bool terminal = isatty(STDERR_FILENO) == 1;
   bool progress_shown = false;
+  int rank = 0;  // set before threads start
   spdlog::logger logger{"tessera", std::make_shared<spdlog::sinks::stderr_sink_st>()};
 
   State() {
@@ -36,6 +38,7 @@ State& state() {
 
 void say(spdlog::level::level_enum level, const std::string& text) {
   State& s = state();
+  if (s.rank > 0 && level != spdlog::level::err) return;
   std::lock_guard lock(s.mutex);
   s.clear();
   s.logger.log(level, one_line(text));
@@ -64,7 +67,17 @@ void connect_library_log() {
   });
 }
 
-void error(const std::string& message) { say(spdlog::level::err, "error: " + message); }
+void speak_as_rank(int rank) {
+  state().rank = rank;
+  state().terminal &= rank == 0;
+}
+
+bool speaks_first() { return state().rank == 0; }
+
+void error(const std::string& message) {
+  std::string who = speaks_first() ? "" : fmt::format("rank {}: ", state().rank);
+  say(spdlog::level::err, fmt::format("error: {}{}", who, message));
+}
 void warning(const std::string& message) { say(spdlog::level::warn, "warning: " + message); }
 void note(const std::string& message) { say(spdlog::level::info, message); }
 

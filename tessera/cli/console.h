@@ -8,6 +8,10 @@ namespace tessera::cli::console {
 // Sends the library's warnings here.
 void connect_library_log();
 
+// Of several processes that work together the first one speaks, and the others only of what ended them.
+void speak_as_rank(int rank);
+bool speaks_first();
+
 void error(const std::string& message);    // "error: ..."
 void warning(const std::string& message);  // "warning: ..."
 void note(const std::string& message);

@@ -17,6 +17,7 @@
 #include "tessera/cli/memory_sampler.h"
 #include "tessera/cli/output_names.h"
 #include "tessera/cli/shared.h"
+#include "tessera/comm/process_group.h"
 #include "tessera/image/png.h"
 #include "tessera/pipelines/arguments.h"
 #include "tessera/pipelines/text_to_image.h"
@@ -157,6 +158,7 @@ Json report(const GenerateRequest& request, const Where& where, const checkpoint
   out["bytes_read"] = pipeline.bytes_read();
   const graph::Mesh& mesh = *pipeline.mesh();
   out["tensor_parallel"] = mesh.ranks();
+  out["processes"] = request.place ? request.place->world_size : 1;
   for (int i = 0; i < mesh.size(); ++i) {
     DeviceName device{mesh.device, mesh.devices[static_cast<std::size_t>(i)]};
     out["peak_bytes"][device_text(device)] = context.memory(mesh, i).peak();
@@ -201,21 +203,35 @@ void prepare(const GenerateRequest& request, const Where& where, pipelines::Text
   }
 }
 
+// The devices of tensor parallel: all in this process, or one here and the others in the processes of the
+// group.
+graph::MeshPtr mesh_for(const GenerateRequest& request, const std::string& device, Context& context) {
+  if (request.place) return context.mesh({device, 0}, *comm::ProcessGroup::joined());
+  std::vector<DeviceName> devices;
+  for (int i = 0; i < *request.tensor_parallel; ++i) devices.push_back({device, i});
+  return context.mesh(devices);
+}
+
+// Meets the other processes. Before the plugin is loaded, which may have to know of them.
+void join(GenerateRequest& request) {
+  if (!request.device)
+    request.device = DeviceName{pjrt::PluginRegistry().promising("tpu") ? "tpu" : "cpu", 0};
+  comm::ProcessGroup::join(*request.place, request.device->name);
+}
+
 pipelines::LoadOptions load_options(const GenerateRequest& request, const Where& where, Context& context) {
   pipelines::LoadOptions out{.dtype = where.dtype};
   if (!request.tensor_parallel) return out;
-  std::vector<DeviceName> devices;
-  for (int i = 0; i < *request.tensor_parallel; ++i) devices.push_back({where.device.name, i});
-  out.tensor_parallel = {.mesh = context.mesh(devices),
+  out.tensor_parallel = {.mesh = mesh_for(request, where.device.name, context),
                          .replicate = request.replicate,
                          .vae_on_one_device = request.vae_on_one_device};
   return out;
 }
 
-void generate(const GenerateRequest& request) {
+void generate(GenerateRequest& request) {
   double start = now();
   MemorySampler memory;
-  check_outputs(request);
+  if (request.writes()) check_outputs(request);
   checkpoint::ModelFolder folder = open_model(request.model);
   if (auto lacking = pipelines::lacking_argument(folder.pipeline_class(), request.arguments)) {
     throw UsageError(
@@ -224,8 +240,11 @@ void generate(const GenerateRequest& request) {
 
   Context::Options options;
   options.mode = request.mode;
-  if (request.tensor_parallel)
-    options.client_options = {{"cpu_device_count", std::int64_t{*request.tensor_parallel}}};
+  if (request.place) join(request);
+  if (request.tensor_parallel) {
+    std::int64_t here = request.place ? 1 : *request.tensor_parallel;
+    options.client_options = {{"cpu_device_count", here}};
+  }
   Context context(options);
   Where where(request, context);
   pipelines::Trace trace;
@@ -241,6 +260,7 @@ void generate(const GenerateRequest& request) {
 
   double drawn = now();
   check_interrupt();
+  if (!request.writes()) return;
   if (request.dump) write_trace(*request.dump, trace);
   std::string model = model_name(request, folder);
   for (std::size_t i = 0; i < request.images(); ++i) {
@@ -266,6 +286,7 @@ int run_generate(const std::vector<std::string>& arguments) {
   catch_interrupts();
   try {
     generate(*request);
+    if (const comm::ProcessGroup* group = comm::ProcessGroup::joined()) group->leave(0);
   } catch (...) {
     console::clear_progress();
     throw;

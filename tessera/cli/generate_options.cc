@@ -156,8 +156,26 @@ std::string about_option(std::string_view message) {
 
 namespace {
 
+// Several processes that were started together are the ranks of one model.
+void read_place(GenerateRequest& request) {
+  try {
+    request.place = comm::launch_environment();
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
+  if (request.place && request.place->world_size == 1) request.place.reset();
+  if (!request.place) return;
+  int processes = request.place->world_size;
+  if (request.tensor_parallel && *request.tensor_parallel != processes) {
+    throw UsageError(fmt::format("--tensor-parallel {}, but {} processes were started, which are a rank each",
+                                 *request.tensor_parallel, processes));
+  }
+  request.tensor_parallel = processes;
+}
+
 void read_tensor_parallel(const CommandLine& line, GenerateRequest& request) {
   request.tensor_parallel = line.small_integer("tensor-parallel", 1, kMaxRanks);
+  read_place(request);
   request.replicate = line.values("replicate");
   request.vae_on_one_device = line.given("vae-on-one-device");
   if (!request.tensor_parallel) {
@@ -168,11 +186,20 @@ void read_tensor_parallel(const CommandLine& line, GenerateRequest& request) {
   }
   if (request.offload) {
     throw UsageError(
-        "--offload and --tensor-parallel do not go together: the devices hold their shares all the time");
+        "--offload and tensor parallel do not go together: the devices hold their shares all the time");
   }
   if (request.device && request.device->index != 0) {
-    throw UsageError(fmt::format("--device: with --tensor-parallel, devices are counted from 0; write {}",
+    throw UsageError(fmt::format("--device: the devices of tensor parallel are counted from 0; write {}",
                                  request.device->name));
+  }
+  if (!request.place) return;
+  if (request.vae_on_one_device) {
+    throw UsageError("--vae-on-one-device is for one process that has all devices; here each has one");
+  }
+  // Each process would draw its own.
+  if (!line.given("seed")) {
+    throw UsageError(fmt::format("--seed is missing: {} processes draw one picture, from the same noise",
+                                 *request.tensor_parallel));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/cli/run_options.h"
+#include "tessera/comm/launch_environment.h"
 #include "tessera/pipelines/text_to_image.h"
 
 namespace tessera::cli {
@@ -19,12 +20,16 @@ struct GenerateRequest : RunOptions {
   std::optional<int> tensor_parallel;  // ranks to split the models over
   std::vector<std::string> replicate;  // components that every rank keeps whole
   bool vae_on_one_device = false;
+  // The place of this process among several that share the model; not given if it works alone.
+  std::optional<comm::LaunchEnvironment> place;
   bool seed_drawn = false;                    // no --seed: one was drawn
   std::vector<std::filesystem::path> files;   // a picture each
   std::optional<std::filesystem::path> dump;  // folder for the trace
   bool json = false;
 
   std::size_t images() const { return files.size(); }
+  // Of several processes the first one writes and reports.
+  bool writes() const { return !place || place->rank == 0; }
 };
 
 // Nothing if help was asked for and printed. Throws UsageError for whatever can be known to be wrong without

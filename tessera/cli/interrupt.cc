@@ -43,8 +43,10 @@ void catch_interrupts() {
   }
 }
 
+bool interrupt_asked() { return caught != 0; }
+
 void check_interrupt() {
-  if (caught != 0) throw Interrupted();
+  if (interrupt_asked()) throw Interrupted();
 }
 
 int interrupt_status() { return 128 + caught; }

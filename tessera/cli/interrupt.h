@@ -14,6 +14,7 @@ struct Interrupted : std::exception {
 void catch_interrupts();
 // Throws Interrupted if a stop was asked for.
 void check_interrupt();
+bool interrupt_asked();
 // 128 and the number of the signal.
 int interrupt_status();
 

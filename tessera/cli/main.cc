@@ -2,11 +2,13 @@
 #include <malloc.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -16,6 +18,7 @@
 #include "tessera/cli/console.h"
 #include "tessera/cli/interrupt.h"
 #include "tessera/cli/shared.h"
+#include "tessera/comm/process_group.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,8 +29,9 @@ struct Command {
   int (*run)(const std::vector<std::string>&);
 };
 
-constexpr std::array<Command, 8> kCommands{{
+constexpr std::array<Command, 9> kCommands{{
     {"generate", "draw pictures from a prompt", run_generate},
+    {"launch", "run generate in several processes, a chip each", run_launch},
     {"info", "say what a checkpoint holds", run_info},
     {"tokenize", "show the tokens that a prompt becomes", run_tokenize},
     {"devices", "list the devices and their plugins", run_devices},
@@ -79,6 +83,26 @@ void return_freed_memory() {
 #endif
 }
 
+// Of several processes the others are silent while this one speaks.
+void know_own_rank() {
+  try {
+    if (auto place = comm::launch_environment()) console::speak_as_rank(place->rank);
+  } catch (const Error&) {
+    // The command that cares will say it.
+  }
+}
+
+// Says what is wrong. What is wrong in one process is mostly wrong in all: the first one says so and ends the
+// others, which wait for that a while.
+void complain(const std::string& message) {
+  constexpr std::chrono::milliseconds kPatience{2000}, kLook{50};
+  for (auto waited = kLook; !console::speaks_first() && waited < kPatience; waited += kLook) {
+    if (interrupt_asked()) return;
+    std::this_thread::sleep_for(kLook);
+  }
+  console::error(message);
+}
+
 // Runs the command line and turns what it throws into one line and an exit status.
 int run_guarded(const std::vector<std::string>& arguments) {
   try {
@@ -86,16 +110,15 @@ int run_guarded(const std::vector<std::string>& arguments) {
   } catch (const UsageError& e) {
     bool of_command = false;
     for (const Command& command : kCommands) of_command |= !arguments.empty() && arguments[0] == command.name;
-    console::error(
-        fmt::format("{} (see 'tessera {}--help')", e.what(), of_command ? arguments[0] + " " : ""));
+    complain(fmt::format("{} (see 'tessera {}--help')", e.what(), of_command ? arguments[0] + " " : ""));
     return 2;
   } catch (const Interrupted&) {
-    console::error("interrupted; nothing was written");
+    if (console::speaks_first()) console::error("interrupted; nothing was written");
     return interrupt_status();
   } catch (const std::bad_alloc&) {
-    console::error("there is not enough memory");
+    complain("there is not enough memory");
   } catch (const std::exception& e) {
-    console::error(e.what());
+    complain(e.what());
   }
   return 1;
 }
@@ -108,7 +131,11 @@ int main(int argc, char** argv) {
   try {
     tessera::cli::return_freed_memory();
     tessera::cli::console::connect_library_log();
-    return tessera::cli::run_guarded({argv + 1, argv + argc});
+    tessera::cli::know_own_rank();
+    int status = tessera::cli::run_guarded({argv + 1, argv + argc});
+    const tessera::comm::ProcessGroup* group = tessera::comm::ProcessGroup::joined();
+    if (group != nullptr && status != 0) group->leave(status);
+    return status;
   } catch (...) {
     std::fputs("error: the program failed and could not say why\n", stderr);
     return 1;

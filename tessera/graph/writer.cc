@@ -290,6 +290,18 @@ Value Writer::all_reduce(const Value& x, std::int64_t ranks) {
   return line(x.type, text, fmt::format("({0}) -> {0}", stablehlo_type(x.type)));
 }
 
+Value Writer::call_in_order(std::string_view target, const Value& x) {
+  check_internal(indent_ == 2, "a call in order within a loop");
+  if (!turn_) turn_ = splat(0, {DType::kI32, {}});
+  std::string id = fresh(), type = stablehlo_type(x.type), turn = stablehlo_type(turn_->type);
+  append(fmt::format(
+      "{0}:2 = stablehlo.custom_call @{1}({2}, {3}) {{api_version = 4 : i32, backend_config = {{}}}} "
+      ": ({4}, {5}) -> ({4}, {5})",
+      id, target, x.name, turn_->name, type, turn));
+  turn_->name = id + "#1";
+  return {id + "#0", x.type};
+}
+
 std::string Writer::module(std::span<const Value> results) const {
   std::string parameters, names;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,6 +67,10 @@ class Writer {
                     std::span<const std::int64_t> contract_b, DType result);
   // The sum over the program's replicas 0 to ranks-1, on each of them.
   Value all_reduce(const Value& x, std::int64_t ranks);
+  // Calls the function that is registered as `target` (api_version 4) with x and a turn, an i32 scalar, and
+  // gets a value like x and the next turn: the calls of a program happen in the order in which they are
+  // written. Not within repeat().
+  Value call_in_order(std::string_view target, const Value& x);
   // Runs `body` with a counter (i32 scalar) from 0 to trips-1 over the carried value.
   Value repeat(std::int64_t trips, const Value& initial,
                const std::function<Value(const Value& counter, const Value& carried)>& body);
@@ -80,6 +85,7 @@ class Writer {
   std::vector<Value> arguments_;
   std::vector<int> aliases_;  // one an argument
   std::string body_;
+  std::optional<Value> turn_;  // of the last call in order
   int next_ = 0;
   int indent_ = 2;
 };

@@ -12,6 +12,7 @@ const graph::LoweringTable& lowerings() {
     register_attention(t);
     register_diffusion(t);
     register_collective(t);
+    register_cpu(t);
     register_tpu(t);
     return t;
   }();

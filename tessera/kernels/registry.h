@@ -19,6 +19,8 @@ void register_norm(graph::LoweringTable& table);
 void register_attention(graph::LoweringTable& table);
 void register_diffusion(graph::LoweringTable& table);
 void register_collective(graph::LoweringTable& table);
+// What CPUs do in their own way.
+void register_cpu(graph::LoweringTable& table);
 // What TPUs do in their own way.
 void register_tpu(graph::LoweringTable& table);
 

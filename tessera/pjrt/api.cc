@@ -174,7 +174,14 @@ DeviceInfo describe_device(const Api& api, PJRT_DeviceDescription* description) 
   kind.device_description = description;
   TESSERA_PJRT(api, PJRT_DeviceDescription_Kind, kind);
   info.kind.assign(kind.device_kind, kind.device_kind_size);
-  // The rest is for people: a plugin may leave it out.
+  // A plugin may leave out the rest.
+  if (auto function = api.find(&PJRT_Api::PJRT_DeviceDescription_ProcessIndex)) {
+    auto process = make_args<PJRT_DeviceDescription_ProcessIndex_Args>(
+        PJRT_DeviceDescription_ProcessIndex_Args_STRUCT_SIZE);
+    process.device_description = description;
+    api.check(function(&process), "PJRT_DeviceDescription_ProcessIndex");
+    info.process = process.process_index;
+  }
   if (auto function = api.find(&PJRT_Api::PJRT_DeviceDescription_ToString)) {
     auto text =
         make_args<PJRT_DeviceDescription_ToString_Args>(PJRT_DeviceDescription_ToString_Args_STRUCT_SIZE);

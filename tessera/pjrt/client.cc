@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -83,6 +84,22 @@ Client::~Client() {
   auto args = make_args<PJRT_Client_Destroy_Args>(PJRT_Client_Destroy_Args_STRUCT_SIZE);
   args.client = raw(client_);
   if (auto destroy = api_->find(&PJRT_Api::PJRT_Client_Destroy)) api_->drop(destroy(&args));
+}
+
+std::vector<DeviceInfo> Client::devices_everywhere() const {
+  auto args = make_args<PJRT_Client_Devices_Args>(PJRT_Client_Devices_Args_STRUCT_SIZE);
+  args.client = raw(client_);
+  TESSERA_PJRT(*api_, PJRT_Client_Devices, args);
+  std::vector<DeviceInfo> out;
+  for (PJRT_Device* device : std::span(args.devices, args.num_devices)) {
+    auto description =
+        make_args<PJRT_Device_GetDescription_Args>(PJRT_Device_GetDescription_Args_STRUCT_SIZE);
+    description.device = device;
+    TESSERA_PJRT(*api_, PJRT_Device_GetDescription, description);
+    out.push_back(describe_device(*api_, description.device_description));
+  }
+  std::ranges::sort(out, {}, [](const DeviceInfo& d) { return std::pair(d.process, d.id); });
+  return out;
 }
 
 std::optional<MemoryStats> Client::memory_stats(int device_index) const {

@@ -63,6 +63,7 @@ class Event {
 // A device of a client, or of a topology without one.
 struct DeviceInfo {
   int id = 0;
+  int process = 0;   // which drives it, where several share the hardware
   std::string kind;  // "cpu", "TPU v6 lite", ...
   std::string text;  // the plugin's own description
   NamedValues attributes;
@@ -171,6 +172,8 @@ class Client : public std::enable_shared_from_this<Client> {
   const Traits& traits() const { return traits_; }
   // Devices this process can use.
   const std::vector<DeviceInfo>& devices() const { return devices_; }
+  // Those of all processes that share the hardware, by process and then by id.
+  std::vector<DeviceInfo> devices_everywhere() const;
   // Nothing where the plugin does not say.
   std::optional<MemoryStats> memory_stats(int device_index) const;
 
@@ -233,6 +236,12 @@ class Plugin : public std::enable_shared_from_this<Plugin> {
   NamedValues attributes() const;
   // Whether the plugin's chain of extensions has this PJRT_Extension_Type.
   bool has_extension(int type) const;
+  // Whether programs may call functions of ours.
+  bool takes_ffi_handlers() const;
+  // From now on programs that are compiled or loaded for `platform` ("Host" is the CPU) call `handler`, an
+  // XLA_FFI_Handler*, as the custom call `name` of api_version 4. Throws kUnimplemented where the plugin
+  // takes none, and what the plugin says of a name that is taken.
+  void register_ffi_handler(std::string_view name, void* handler, std::string_view platform) const;
   // Starts a client. CPU takes {"cpu_device_count": N}.
   std::shared_ptr<const Client> create_client(const NamedValues& options = {}) const;
   // Describes hardware by name ("v6e:2x4") for ahead-of-time compilation.

@@ -61,24 +61,22 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-bool any_path(std::initializer_list<const char*> patterns) {
+int count_paths(std::initializer_list<const char*> patterns) {
+  int count = 0;
   for (const char* pattern : patterns) {
     glob_t found{};
-    bool any = glob(pattern, GLOB_NOSORT, nullptr, &found) == 0 && found.gl_pathc > 0;
+    if (glob(pattern, GLOB_NOSORT, nullptr, &found) == 0) count += static_cast<int>(found.gl_pathc);
     globfree(&found);
-    if (any) return true;
   }
-  return false;
+  return count;
 }
-
-bool on_tpu_machine() { return any_path({"/dev/accel*", "/dev/vfio/[0-9]*"}); }
 
 // Settings that a plugin reads when it is loaded; those of the user win.
 void prepare_environment(std::string_view device) {
   if (device != "tpu") return;
   setenv("TPU_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
   // Away from a TPU machine libtpu would wait minutes for a metadata server.
-  if (on_tpu_machine()) return;
+  if (tpu_chips() > 0) return;
   setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);
   // There is no chip here that a second process could take away.
   setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1", /*overwrite=*/0);
@@ -88,6 +86,8 @@ void prepare_environment(std::string_view device) {
 }
 
 }  // namespace
+
+int tpu_chips() { return count_paths({"/dev/accel[0-9]*", "/dev/vfio/[0-9]*"}); }
 
 const std::vector<std::string>& device_names() {
   static const std::vector<std::string> names = [] {
@@ -149,7 +149,7 @@ std::optional<fs::path> PluginRegistry::find(std::string_view device) const {
 bool PluginRegistry::promising(std::string_view device) const {
   if (!find(device)) return false;
   if (!named_places(device).empty() || device == "cpu") return true;
-  return device == "tpu" ? on_tpu_machine() : any_path({"/dev/nvidia[0-9]*"});
+  return device == "tpu" ? tpu_chips() > 0 : count_paths({"/dev/nvidia[0-9]*"}) > 0;
 }
 
 std::shared_ptr<const Plugin> PluginRegistry::load(std::string_view device) const {

@@ -46,6 +46,9 @@ class PluginRegistry {
   std::vector<std::pair<std::string, std::filesystem::path>> registered_;
 };
 
+// TPU chips that this machine shows, by their device files; 0 elsewhere. Loads nothing.
+int tpu_chips();
+
 // The device names that Tessera knows: "cpu", "tpu", "cuda".
 const std::vector<std::string>& device_names();
 

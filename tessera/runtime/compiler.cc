@@ -39,6 +39,13 @@ Error located(const Error& error, const graph::Node& step) {
 
 pjrt::CompileOptions options_for(const graph::Mesh& mesh, const pjrt::Client& client) {
   pjrt::CompileOptions options;
+  // Where devices meet by themselves, a program is one for those of all processes.
+  if (mesh.ranks_elsewhere > 0 && client.traits().concurrent_collectives) {
+    options.num_replicas = mesh.ranks();
+    for (const pjrt::DeviceInfo& device : client.devices_everywhere())
+      options.device_ids.push_back(device.id);
+    return options;
+  }
   options.num_replicas = mesh.size();
   for (int device : mesh.devices) {
     options.device_ids.push_back(client.devices()[static_cast<std::size_t>(device)].id);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <tuple>
 
 #include "tessera/base/env.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/kernels/cpu/handlers.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/runtime/compiler.h"
 #include "tessera/runtime/launcher.h"
@@ -34,6 +36,22 @@ Error located(const Error& error, const graph::Program& program) {
 // Waits for the results of one operation, so that what goes wrong on the device is known here.
 void wait(const graph::Node& node) {
   for (const pjrt::BufferPtr& buffer : node.buffers()) buffer->ready_event().await();
+}
+
+// Whether the devices are such that each process of the group has one.
+void check_spread(const pjrt::Client& client, const comm::ProcessGroup& group) {
+  if (group.meets_on_host()) {
+    if (client.plugin().takes_ffi_handlers()) return;
+    fail(ErrorCode::kUnimplemented, "the plugin {} cannot call what adds up between processes",
+         client.plugin().path().string());
+  }
+  std::vector<pjrt::DeviceInfo> all = client.devices_everywhere();
+  if (client.devices().size() == 1 && all.size() == static_cast<std::size_t>(group.size())) return;
+  invalid_argument(
+      "{} processes share a model with a device each; this one has {} of {} devices in all "
+      "(TPU_VISIBLE_CHIPS and "
+      "TPU_PROCESS_BOUNDS say how they are shared out)",
+      group.size(), client.devices().size(), all.size());
 }
 
 }  // namespace
@@ -63,7 +81,8 @@ struct Context::Impl {
 
   std::mutex mutex;  // guards the two below
   std::vector<std::unique_ptr<ClientState>> clients;
-  std::map<std::pair<std::string, std::vector<int>>, graph::MeshPtr> meshes;
+  // By device name, positions, and first rank.
+  std::map<std::tuple<std::string, std::vector<int>, int>, graph::MeshPtr> meshes;
 
   std::atomic<std::int64_t> operations{0}, host_transfers{0};
 
@@ -82,7 +101,9 @@ struct Context::Impl {
     pjrt::NamedValues its_options = client_options;
     if (device != "cpu")
       std::erase_if(its_options, [](const auto& o) { return o.first.starts_with("cpu_"); });
-    state->client = plugins->load(device)->create_client(its_options);
+    std::shared_ptr<const pjrt::Plugin> plugin = plugins->load(device);
+    state->client = plugin->create_client(its_options);
+    kernels::register_handlers(*plugin, state->client->platform_name());
     for (std::size_t i = 0; i < state->client->devices().size(); ++i) {
       state->accounts.push_back(
           std::make_shared<MemoryAccount>(fmt::format("{}:{}", device, i), memory_limit));
@@ -90,6 +111,9 @@ struct Context::Impl {
     clients.push_back(std::move(state));
     return static_cast<int>(clients.size()) - 1;
   }
+
+  graph::MeshPtr mesh(Context& context, const std::string& name, std::vector<int> indices,
+                      const comm::ProcessGroup* group);
 };
 
 Context::Context() : Context(Options()) {}
@@ -130,23 +154,37 @@ graph::MeshPtr Context::mesh(std::span<const DeviceName> devices) {
     }
     indices.push_back(device.index);
   }
-  std::lock_guard lock(impl_->mutex);
-  graph::MeshPtr& mesh = impl_->meshes[{name, indices}];
+  return impl_->mesh(*this, name, std::move(indices), nullptr);
+}
+
+graph::MeshPtr Context::mesh(const DeviceName& device, const comm::ProcessGroup& group) {
+  return impl_->mesh(*this, device.name, {device.index}, &group);
+}
+
+graph::MeshPtr Context::Impl::mesh(Context& context, const std::string& name, std::vector<int> indices,
+                                   const comm::ProcessGroup* group) {
+  std::lock_guard lock(mutex);
+  graph::MeshPtr& mesh = meshes[{name, indices, group == nullptr ? -1 : group->rank()}];
   if (mesh) return mesh;
-  int client = impl_->client_for(name);
-  const pjrt::Client& pjrt_client = *impl_->clients[static_cast<std::size_t>(client)]->client;
-  auto count = static_cast<int>(pjrt_client.devices().size());
+  int number = client_for(name);
+  const pjrt::Client& client = *clients[static_cast<std::size_t>(number)]->client;
+  auto count = static_cast<int>(client.devices().size());
   for (int index : indices) {
     if (index >= 0 && index < count) continue;
     invalid_argument("device {}:{} does not exist: there are {} {} device(s), counted from 0", name, index,
                      count, name);
   }
+  if (group != nullptr) check_spread(client, *group);
   auto made = std::make_shared<graph::Mesh>();
   made->device = name;
-  made->platform = pjrt_client.platform_name();
+  made->platform = client.platform_name();
   made->devices = std::move(indices);
-  made->evaluator = this;
-  made->client = client;
+  made->evaluator = &context;
+  made->client = number;
+  if (group != nullptr) {
+    made->first_rank = group->rank();
+    made->ranks_elsewhere = group->size() - 1;
+  }
   return mesh = std::move(made);
 }
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/comm/process_group.h"
 #include "tessera/graph/program.h"
 #include "tessera/pjrt/registry.h"
 #include "tessera/runtime/disk_cache.h"
@@ -73,6 +74,10 @@ class Context : public graph::Evaluator {
   // Throws kInvalidArgument for devices of different names (a mesh has one platform) or given twice. On the
   // CPU there are as many as the client option cpu_device_count says.
   graph::MeshPtr mesh(std::span<const DeviceName> devices);
+  // The mesh of a model that the processes of the group share, a device each: `device` is this process's, and
+  // its rank is the process's. Every process makes it, and calls what uses it in the same order. Throws
+  // kInvalidArgument where the devices that the processes have are not one each.
+  graph::MeshPtr mesh(const DeviceName& device, const comm::ProcessGroup& group);
   // The first device that is no CPU ("tpu", then "cuda"), if this machine seems to have one. A plugin that
   // was named by hand is believed; others are tried only where the hardware shows itself.
   std::optional<DeviceName> first_accelerator();

@@ -162,7 +162,7 @@ void launch(const graph::Program& program, graph::Liveness liveness, Compiler& c
   for (int device : devices) client.accounts[static_cast<std::size_t>(device)]->scratch(ready.scratch_bytes);
   std::vector<pjrt::Event> done;
   std::unique_lock<std::mutex> turn;
-  if (devices.size() > 1 && !client.client->traits().concurrent_collectives)
+  if (program.mesh->ranks() > 1 && !client.client->traits().concurrent_collectives)
     turn = std::unique_lock(client.collectives);
   std::vector<std::vector<pjrt::BufferPtr>> results = execute(program, ready, donation, done);
   if (turn && ready.has_collectives) {
