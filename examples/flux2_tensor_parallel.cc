@@ -4,6 +4,8 @@
 //
 // One process drives all ranks, here 8:
 //   example_flux2_tensor_parallel black-forest-labs/FLUX.2-dev tpu 8
+// or a process each, of which the first one saves:
+//   tessera launch --nproc 8 -- ./example_flux2_tensor_parallel black-forest-labs/FLUX.2-dev tpu 8
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/model_folder.h"
+#include "tessera/comm/process_group.h"
 #include "tessera/pipelines/text_to_image.h"
 
 namespace {
@@ -24,11 +27,18 @@ void draw(std::span<char*> arguments) {
   int ranks = std::stoi(argument(3, "8"));
   int size = std::stoi(argument(4, "1024")), steps = std::stoi(argument(5, "50"));
 
+  // Where several processes were started, they meet before anything else is done.
+  const tessera::comm::ProcessGroup* group = nullptr;
+  if (auto place = tessera::comm::launch_environment()) {
+    group = &tessera::comm::ProcessGroup::join(*place, device);
+    ranks = group->size();
+  }
   // A mesh: its devices are the ranks. A CPU has as many as it is told to have.
-  tessera::Context context({.client_options = {{"cpu_device_count", std::int64_t{ranks}}}});
+  std::int64_t here = group != nullptr ? 1 : ranks;
+  tessera::Context context({.client_options = {{"cpu_device_count", here}}});
   std::vector<tessera::DeviceName> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back({device, rank});
-  auto mesh = context.mesh(devices);
+  for (int rank = 0; rank < here; ++rank) devices.push_back({device, rank});
+  auto mesh = group != nullptr ? context.mesh(devices[0], *group) : context.mesh(devices);
 
   // Every component whose model has a plan is shared out; the decoder has none and is on every rank.
   auto folder = tessera::checkpoint::ModelFolder::open(model);
@@ -45,17 +55,23 @@ void draw(std::span<char*> arguments) {
                                 .num_inference_steps = steps,
                                 .guidance_scale = 4.0,
                                 .seeds = {0}});
-  tessera::image::write_png(argument(6, "flux2.png"), result.images[0]);
-  std::cout << pipe->bytes_read() << " bytes read a rank\n";
+  if (group == nullptr || group->rank() == 0) {
+    tessera::image::write_png(argument(6, "flux2.png"), result.images[0]);
+    std::cout << pipe->bytes_read() << " bytes read a rank\n";
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  int status = 0;
   try {
     draw({argv, static_cast<std::size_t>(argc)});
   } catch (const std::exception& e) {
     std::cerr << "error: " << e.what() << '\n';
-    return 1;
+    status = 1;
   }
+  // Also ends the others where this one failed.
+  if (auto* group = tessera::comm::ProcessGroup::joined()) group->leave(status);
+  return status;
 }

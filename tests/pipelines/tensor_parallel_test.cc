@@ -13,11 +13,10 @@
 #include "tessera/models/sd3_transformer.h"
 #include "tessera/pipelines/text_to_image.h"
 #include "tessera/runtime/pending.h"
-#include "tests/testing/golden.h"
 #include "tests/testing/model_copy.h"
 #include "tests/testing/modes.h"
-#include "tests/testing/pipeline_parity.h"
 #include "tests/testing/ranks.h"
+#include "tests/testing/small_call.h"
 
 // Pipelines that are split over several devices, against the same on one.
 namespace tessera::pipelines {
@@ -25,40 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using testing::compact;
+using testing::expect_same;
 using testing::mesh_of;
 using testing::name;
+using testing::small_call;
+using testing::traced;
 using testing::Way;
 using testing::with_devices;
-
-fs::path compact(const std::string& model) { return testing::compact_data() / "models" / model; }
-
-Arguments small_call() {
-  return {.prompt = {"a red fox"},
-          .height = 64,
-          .width = 64,
-          .num_inference_steps = 2,
-          .max_sequence_length = 64,
-          .seeds = {3}};
-}
-
-Trace traced(const TextToImage& pipeline, Result* result = nullptr) {
-  Trace trace;
-  Hooks hooks;
-  hooks.trace = &trace;
-  Result mine = pipeline.generate(small_call(), hooks);
-  if (result != nullptr) *result = std::move(mine);
-  return trace;
-}
-
-// Every tensor within 1e-4 of its own maximum.
-void expect_same(const Trace& mine, const Trace& one_device, const std::string& what) {
-  ASSERT_EQ(mine.entries().size(), one_device.entries().size());
-  for (const auto& [key, entry] : one_device.entries()) {
-    if (entry.dtype != DType::kF32) continue;
-    EXPECT_LE(testing::relative_to_max(testing::values(mine.entries().at(key)), testing::values(entry)), 1e-4)
-        << what << " " << key;
-  }
-}
 
 void compare_with_one_device(const fs::path& model, std::initializer_list<int> ranks,
                              std::initializer_list<Way> ways) {
