@@ -52,7 +52,8 @@ kill -TERM "$launcher"
 wait "$launcher"
 status=$?
 [ "$status" = 143 ] || fail "the launcher ended with status $status when it was asked to stop"
-[ "$(cat "$work/stderr")" = "error: interrupted; nothing was written" ] || fail "more or less than one line was said"
+# Open MPI now and then has a warning of its own about a pipe that has gone.
+[ "$(grep '^error: ' "$work/stderr")" = "error: interrupted; nothing was written" ] || fail "more or less than one line was said"
 await_end
 
 start
