@@ -7,6 +7,7 @@
 #include "tessera/cli/command_line.h"
 #include "tessera/cli/commands.h"
 #include "tessera/cli/console.h"
+#include "tessera/cli/interrupt.h"
 #include "tessera/cli/shared.h"
 
 namespace tessera::cli {
@@ -53,6 +54,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   std::optional<plan::ModelFacts> facts;
   if (model) facts = plan::published(*model);
   if (!facts) facts = plan::facts_of(open_model(model));
+  end_on_interrupts();
   plan::Plan result = plan::make_plan(
       *facts, request, line.text("topology").value_or("v6e:1x1"), [](const std::string& where) {
         console::progress(fmt::format("compiling {}", where.empty() ? "the rest" : where));

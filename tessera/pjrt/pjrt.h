@@ -224,7 +224,8 @@ class Topology {
 // A loaded plugin (a shared library with GetPjrtApi). Never unloaded: plugins do not survive that.
 class Plugin : public std::enable_shared_from_this<Plugin> {
  public:
-  // Loads and initialises the library at `path`; loading the same file again gives the same object. Throws
+  // Loads and initialises the library at `path`; loading the same file again gives the same object. What the
+  // library changes in how the process takes requests to stop (SIGTERM, ...) is put back. Throws
   // kUnavailable if it cannot be loaded or is no plugin, kUnimplemented for a major version that is not ours.
   static std::shared_ptr<const Plugin> load(const std::filesystem::path& path);
 

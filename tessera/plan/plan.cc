@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "tessera/base/env.h"
 #include "tessera/base/error.h"
+#include "tessera/base/quote.h"
 #include "tessera/pjrt/registry.h"
 
 namespace tessera::plan {
@@ -22,16 +24,43 @@ constexpr std::array kSpeeds{Speed{"TPU v5 lite", 197e12, 819e9},  Speed{"TPU v5
                              Speed{"TPU v6 lite", 918e12, 1638e9}, Speed{"TPU v6e", 918e12, 1638e9},
                              Speed{"TPU7x", 1153.5e12, 3690e9},    Speed{"TPU v7", 1153.5e12, 3690e9}};
 
-constexpr const char* kNames = "v5e:2x2, v6e:1x1, v6e:2x2, v6e:2x4, tpu7x:1x1x1, tpu7x:2x2x1";
+// Names of topologies that were tried, each with its other name.
+constexpr const char* kNames =
+    "v6e:1x1 (v6e-1), v6e:2x2 (v6e-4), v6e:2x4 (v6e-8), v6e:4x4 (v6e-16), v5e:1x1 (v5e-1), v5e:2x2 (v5e-4), "
+    "v5e:2x4 (v5e-8), tpu7x:1x1x1 (v7x-2), tpu7x:2x2x1 (v7x-8), tpu7x:2x2x2 (v7x-16)";
+
+struct Slice {
+  int count;
+  const char* shape;
+};
+// As Google Cloud counts them: chips of v5e and v6e, cores of v7x (two a chip, each a device).
+constexpr std::array kPlanes{Slice{1, "1x1"},  Slice{4, "2x2"},  Slice{8, "2x4"},    Slice{16, "4x4"},
+                             Slice{32, "4x8"}, Slice{64, "8x8"}, Slice{128, "8x16"}, Slice{256, "16x16"}};
+constexpr std::array kCubes{Slice{2, "1x1x1"},  Slice{8, "2x2x1"},   Slice{16, "2x2x2"}, Slice{32, "2x2x4"},
+                            Slice{64, "2x4x4"}, Slice{128, "4x4x4"}, Slice{256, "4x4x8"}};
+
+struct Family {
+  std::string_view name, libtpu;
+  std::span<const Slice> slices;
+};
+constexpr std::array kFamilies{Family{"v6e", "v6e", kPlanes}, Family{"v5e", "v5e", kPlanes},
+                               Family{"v5litepod", "v5e", kPlanes}, Family{"v7x", "tpu7x", kCubes},
+                               Family{"tpu7x", "tpu7x", kCubes}};
 
 }  // namespace
 
 std::string topology_name(const std::string& name) {
-  static const std::map<std::string, std::string, std::less<>> others{
-      {"v6e-1", "v6e:1x1"},     {"v6e-4", "v6e:2x2"},       {"v6e-8", "v6e:2x4"}, {"v7x-2", "tpu7x:1x1x1"},
-      {"v7x-8", "tpu7x:2x2x1"}, {"v5litepod-4", "v5e:2x2"}, {"v5e-4", "v5e:2x2"}};
-  if (auto it = others.find(name); it != others.end()) return it->second;
-  return name.starts_with("v7x:") ? "tpu7x:" + name.substr(4) : name;
+  for (const Family& family : kFamilies) {
+    if (!name.starts_with(family.name) || name.size() <= family.name.size()) continue;
+    std::string rest = name.substr(family.name.size() + 1);
+    char separator = name[family.name.size()];
+    if (separator == ':') return fmt::format("{}:{}", family.libtpu, rest);
+    if (separator != '-') continue;
+    for (const Slice& slice : family.slices) {
+      if (rest == std::to_string(slice.count)) return fmt::format("{}:{}", family.libtpu, slice.shape);
+    }
+  }
+  return name;
 }
 
 Chip chip_of(const pjrt::Topology& topology) {
@@ -110,8 +139,8 @@ Plan make_plan(const ModelFacts& model, const Request& request, const std::strin
   try {
     machine = plugin->topology(plan.topology);
   } catch (const Error& e) {
-    invalid_argument("libtpu does not know the topology '{}' ({}); names that work: {}", topology, e.what(),
-                     kNames);
+    invalid_argument("libtpu refuses the topology {} ({}); names that work: {}", quote(topology),
+                     quote(e.what(), 400), kNames);
   }
   plan.chip = chip_of(*machine);
   // Ids and tables that models upload go to a device that is always there.

@@ -22,7 +22,8 @@ struct Chip {
   double bytes_per_second = 0;  // of its memory
 };
 
-// "v6e-8" and "v7x-8" as libtpu names them; other names as they are.
+// libtpu's name for what Google Cloud calls "v6e-8", "v5e-4", "v5litepod-4", "v7x-8" or "tpu7x-8", and for
+// "v7x:2x2x1"; other names as they are.
 std::string topology_name(const std::string& name);
 // Throws kUnimplemented for a kind whose speed is not known.
 Chip chip_of(const pjrt::Topology& topology);

@@ -1,5 +1,6 @@
 #include "tessera/plan/plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,9 +14,29 @@ using ::testing::HasSubstr;
 
 TEST(Plan, OtherNamesOfTopologies) {
   EXPECT_EQ(topology_name("v6e-8"), "v6e:2x4");
+  EXPECT_EQ(topology_name("v6e-256"), "v6e:16x16");
+  EXPECT_EQ(topology_name("v5e-4"), "v5e:2x2");
+  EXPECT_EQ(topology_name("v5litepod-16"), "v5e:4x4");
   EXPECT_EQ(topology_name("v7x-8"), "tpu7x:2x2x1");
+  EXPECT_EQ(topology_name("tpu7x-128"), "tpu7x:4x4x4");
   EXPECT_EQ(topology_name("v7x:2x2x1"), "tpu7x:2x2x1");
   EXPECT_EQ(topology_name("v6e:1x1"), "v6e:1x1");
+  EXPECT_EQ(topology_name("v6e-3"), "v6e-3");
+  EXPECT_EQ(topology_name("v6e"), "v6e");
+  EXPECT_EQ(topology_name(""), "");
+}
+
+// With a count of devices that follows from the name.
+TEST(Plan, EveryOtherNameIsOneThatLibtpuKnows) {
+  TESSERA_NEEDS_LIBTPU();
+  for (const char* family : {"v6e", "v5e", "v7x"}) {
+    for (int count : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+      std::string name = fmt::format("{}-{}", family, count);
+      std::string known = topology_name(name);
+      if (known == name) continue;
+      EXPECT_EQ(testing::tpu_topology(known).devices().size(), static_cast<std::size_t>(count)) << name;
+    }
+  }
 }
 
 TEST(Plan, FitsAndBounds) {
@@ -63,7 +84,8 @@ TEST(Plan, ATopologyThatDoesNotExist) {
     make_plan(*published("flux.1-schnell"), {}, "v6e:3x7", {});
     FAIL();
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("v6e:2x4"));
+    EXPECT_THAT(e.what(), HasSubstr("not divisible"));  // libtpu's own words
+    EXPECT_THAT(e.what(), HasSubstr("v6e:2x4 (v6e-8)"));
   }
 }
 
