@@ -109,6 +109,9 @@ struct CompileOptions {
   int num_replicas = 1;
   // Ids of the devices that run the replicas; empty for the client's first ones.
   std::vector<int> device_ids;
+  // Less optimised (XLA's level O1) and compiled several times sooner: for a program whose sizes and costs
+  // are wanted, which come out nearly the same.
+  bool quick = false;
 
   // The CompileOptionsProto that PJRT wants.
   std::string serialize() const;
@@ -206,7 +209,10 @@ class Topology {
   ~Topology();
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
+  const Plugin& plugin() const { return *plugin_; }
   const std::string& platform_name() const { return platform_name_; }
+  // Empty where the plugin does not say.
+  const std::string& platform_version() const { return platform_version_; }
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   // Compiles without a client; the result can be serialised and asked for its sizes, not run.
   std::shared_ptr<Executable> compile(std::string_view stablehlo, const CompileOptions& options = {}) const;
@@ -217,7 +223,7 @@ class Topology {
   std::shared_ptr<const Plugin> plugin_;
   std::shared_ptr<const Api> api_;
   void* topology_ = nullptr;
-  std::string platform_name_;
+  std::string platform_name_, platform_version_;
   std::vector<DeviceInfo> devices_;
 };
 

@@ -168,6 +168,13 @@ std::shared_ptr<const Topology> Plugin::topology(const std::string& name, const 
   platform.topology = args.topology;
   TESSERA_PJRT(*api_, PJRT_TopologyDescription_PlatformName, platform);
   topology->platform_name_.assign(platform.platform_name, platform.platform_name_size);
+  if (auto function = api_->find(&PJRT_Api::PJRT_TopologyDescription_PlatformVersion)) {
+    auto version = make_args<PJRT_TopologyDescription_PlatformVersion_Args>(
+        PJRT_TopologyDescription_PlatformVersion_Args_STRUCT_SIZE);
+    version.topology = args.topology;
+    api_->check(function(&version), "PJRT_TopologyDescription_PlatformVersion");
+    topology->platform_version_.assign(version.platform_version, version.platform_version_size);
+  }
   auto devices = make_args<PJRT_TopologyDescription_GetDeviceDescriptions_Args>(
       PJRT_TopologyDescription_GetDeviceDescriptions_Args_STRUCT_SIZE);
   devices.topology = args.topology;

@@ -40,7 +40,8 @@ TEST(Plan, EveryOtherNameIsOneThatLibtpuKnows) {
 }
 
 TEST(Plan, FitsAndBounds) {
-  Plan p{"m", "t", {"chip", 100, 1, 10, 1000}, {}};
+  Plan p;
+  p.chip = {"chip", 100, 8, 2, 10, 1000, 50, 20};
   ComponentPlan encoder, transformer;
   encoder.weight_bytes = 60;
   encoder.working_bytes = 5;
@@ -52,12 +53,28 @@ TEST(Plan, FitsAndBounds) {
   transformer.bytes_accessed = 3000;
   transformer.calls = 4;
   p.components = {encoder, transformer};
-  EXPECT_EQ(p.resident_bytes(), 158);
-  EXPECT_EQ(p.offload_bytes(), 98);
-  EXPECT_EQ(p.min_chips(false), 2);
-  EXPECT_EQ(p.min_chips(true), 1);
-  EXPECT_EQ(p.bound_seconds_per_image(), 2 + 4 * 3);
+  EXPECT_EQ(p.bytes(Residence::kAll), 158);
+  EXPECT_EQ(p.bytes(Residence::kOffload), 98);
+  EXPECT_EQ(p.bound_seconds_per_image(Residence::kAll), 2 + 4 * 3);
+  EXPECT_EQ(p.bound_seconds_per_image(Residence::kOffload), 2 + 4 * 3 + 150.0 / 20);
   EXPECT_THAT(p.advice(), HasSubstr("fits with --offload model"));
+}
+
+TEST(Plan, BoundsOfLinks) {
+  Plan p;
+  p.chip = {"chip", 100, 8, 2, 10, 1000, 50, 20};
+  p.tensor_parallel = 8;
+  ComponentPlan c;
+  c.flops = 10;
+  c.reduced_bytes = 400;
+  EXPECT_EQ(p.link_bytes(c), 2 * 7.0 / 8 * 400);
+  // Four chips of two devices.
+  EXPECT_EQ(p.bound_of_call(c).seconds, 2 * 3.0 / 4 * 400 / 50);
+  EXPECT_EQ(p.bound_of_call(c).by, "links");
+  p.tensor_parallel = 2;  // within a chip
+  EXPECT_EQ(p.bound_of_call(c).by, "operations");
+  p.tensor_parallel = 1;
+  EXPECT_EQ(p.link_bytes(c), 0);
 }
 
 // One CLIP text model: twelve layers, of which one is compiled.
@@ -65,7 +82,7 @@ TEST(Plan, BlocksAreCompiledOnceAndCounted) {
   TESSERA_NEEDS_LIBTPU();
   ModelFacts facts = *published("flux.1-schnell");
   facts.components.resize(1);
-  Plan p = make_plan(facts, {}, "v6e-1", {});
+  Plan p = make_plan(facts, {}, "v6e-1");
   ASSERT_EQ(p.components.size(), 1u);
   const ComponentPlan& clip = p.components[0];
   EXPECT_EQ(clip.weight_bytes, 246120960);
@@ -81,7 +98,7 @@ TEST(Plan, BlocksAreCompiledOnceAndCounted) {
 TEST(Plan, ATopologyThatDoesNotExist) {
   TESSERA_NEEDS_LIBTPU();
   try {
-    make_plan(*published("flux.1-schnell"), {}, "v6e:3x7", {});
+    make_plan(*published("flux.1-schnell"), {}, "v6e:3x7");
     FAIL();
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("not divisible"));  // libtpu's own words
