@@ -1,10 +1,13 @@
 #include "tessera/cli/interrupt.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
 #include <initializer_list>
+#include <string_view>
 
 namespace tessera::cli {
 namespace {
@@ -29,11 +32,20 @@ extern "C" void on_signal(int signal) {
   }
 }
 
-}  // namespace
+// Writes to a file descriptor alone: nothing else is safe in a handler.
+extern "C" void end_on_signal(int signal) {
+  constexpr std::string_view kClear = "\r\x1b[K", kLine = "error: interrupted; nothing was written\n";
+  auto say = [](std::string_view text) {
+    if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(1);
+  };
+  if (isatty(STDERR_FILENO) == 1) say(kClear);
+  say(kLine);
+  _exit(128 + signal);
+}
 
-void catch_interrupts() {
+void handle_interrupts(void (*handler)(int)) {
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
@@ -42,6 +54,11 @@ void catch_interrupts() {
     if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup keeps its way
   }
 }
+
+}  // namespace
+
+void catch_interrupts() { handle_interrupts(on_signal); }
+void end_on_interrupts() { handle_interrupts(end_on_signal); }
 
 bool interrupt_asked() { return caught != 0; }
 

@@ -7,6 +7,7 @@
 #include "tessera/cli/command_line.h"
 #include "tessera/cli/commands.h"
 #include "tessera/cli/console.h"
+#include "tessera/cli/interrupt.h"
 #include "tessera/cli/shared.h"
 
 namespace tessera::cli {
@@ -22,6 +23,10 @@ plan::Request request_of(const CommandLine& line) {
   r.max_sequence_length = line.integer("max-sequence-length", 1, 512);
   if (line.choice("dtype", {"bf16", "f32"}).value_or("bf16") == "f32") r.dtype = DType::kF32;
   r.exact = line.given("exact");
+  r.tensor_parallel = line.small_integer("tensor-parallel", 1, plan::Plan::kMostRanks).value_or(1);
+  r.replicate = line.values("replicate");
+  if (!r.replicate.empty() && !line.given("tensor-parallel"))
+    throw UsageError("--replicate needs --tensor-parallel");
   return r;
 }
 
@@ -44,6 +49,8 @@ int run_plan(const std::vector<std::string>& arguments) {
   line.option("--steps", "N", "default: the model's");
   line.option("--max-sequence-length", "N", "tokens of the long text encoder");
   line.option("--dtype", "TYPE", "bf16 or f32 (default: bf16)");
+  line.option("--tensor-parallel", "N", "split over the first N devices of the topology (default: 1)");
+  line.option("--replicate", "COMPONENT", "what every device is to keep whole, as in text_encoder_2", true);
   line.flag("--exact", "compile whole components instead of one block of each kind");
   line.flag("--json", "print one JSON object");
   if (!line.parse(arguments)) return 0;
@@ -53,10 +60,9 @@ int run_plan(const std::vector<std::string>& arguments) {
   std::optional<plan::ModelFacts> facts;
   if (model) facts = plan::published(*model);
   if (!facts) facts = plan::facts_of(open_model(model));
-  plan::Plan result = plan::make_plan(
-      *facts, request, line.text("topology").value_or("v6e:1x1"), [](const std::string& where) {
-        console::progress(fmt::format("compiling {}", where.empty() ? "the rest" : where));
-      });
+  end_on_interrupts();
+  plan::Plan result = plan::make_plan(*facts, request, line.text("topology").value_or("v6e:1x1"),
+                                      {.progress = console::progress, .programs = {}});
   console::clear_progress();
   if (line.given("json")) {
     print_json(plan::to_json(result));

@@ -18,6 +18,18 @@ constexpr std::string_view kModelsWithPlan =
 
 }  // namespace
 
+void RankFaults::add(std::string_view component, const std::vector<std::string>& faults) {
+  if (faults.empty()) return;
+  faults_.push_back(fmt::format("{}: {}", component, fmt::join(faults, ", ")));
+  advice_ += fmt::format("{}--replicate {}", advice_.empty() ? "" : " ", component);
+}
+
+void RankFaults::check(int ranks) const {
+  if (faults_.empty()) return;
+  invalid_argument("{} ranks cannot share out {}; keep such components whole ({}) or take another number",
+                   ranks, fmt::join(faults_, "; "), advice_);
+}
+
 void Loader::expect_class(std::string_view component, std::initializer_list<std::string_view> classes) const {
   checkpoint::Component found = folder_.require_component(component);
   if (std::ranges::find(classes, found.class_name) != classes.end()) return;
@@ -39,13 +51,6 @@ nn::ParameterStore::Sharding Loader::sharding(std::string_view component,
   if (named(parallel_->replicate) || (parallel_->components && !named(*parallel_->components))) return {};
   sharded_.emplace(component);
   return {std::move(*plan), parallel_->mesh->ranks()};
-}
-
-void Loader::note_plan_faults(const Component& component) const {
-  std::vector<std::string> faults = component.store->plan_faults();
-  if (faults.empty()) return;
-  faults_.push_back(fmt::format("{}: {}", component.name, fmt::join(faults, ", ")));
-  advice_ += fmt::format("{}--replicate {}", advice_.empty() ? "" : " ", component.name);
 }
 
 void Loader::check_tensor_parallel() const {
@@ -73,9 +78,7 @@ void Loader::check_tensor_parallel() const {
   }
   if (parallel_->vae_on_one_device && parallel_->mesh->ranks_elsewhere > 0)
     invalid_argument("the vae can be on one device only where all ranks are in one process");
-  if (faults_.empty()) return;
-  invalid_argument("{} ranks cannot share out {}; keep such components whole ({}) or take another number",
-                   parallel_->mesh->ranks(), fmt::join(faults_, "; "), advice_);
+  faults_.check(parallel_->mesh->ranks());
 }
 
 std::unique_ptr<text::Tokenizer> Loader::tokenizer(std::string_view component) const {

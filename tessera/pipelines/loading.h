@@ -20,6 +20,19 @@
 // What pipelines do alike when they load a checkpoint.
 namespace tessera::pipelines {
 
+// What ranks cannot share out of the components of a model.
+class RankFaults {
+ public:
+  // `faults` as nn::ParameterStore::plan_faults gives them.
+  void add(std::string_view component, const std::vector<std::string>& faults);
+  // Throws kInvalidArgument that names everything, and what to do.
+  void check(int ranks) const;
+
+ private:
+  std::vector<std::string> faults_;  // a component's each
+  std::string advice_;               // the options that would do without what is at fault
+};
+
 // Reads the components of a checkpoint; nothing goes to a device.
 class Loader {
  public:
@@ -49,7 +62,7 @@ class Loader {
         std::make_unique<nn::ParameterStore>(folder_.source(component), sharding(component, std::move(plan)));
     out.model = std::make_unique<Model>(its_config, out.store->root());
     out.module = out.model.get();
-    note_plan_faults(out);
+    faults_.add(out.name, out.store->plan_faults());
     out.store->finish();
     return out;
   }
@@ -60,13 +73,11 @@ class Loader {
  private:
   nn::ParameterStore::Sharding sharding(std::string_view component,
                                         std::optional<nn::TensorParallelPlan> plan) const;
-  void note_plan_faults(const Component& component) const;
 
   const checkpoint::ModelFolder& folder_;
   const std::optional<TensorParallelConfig>& parallel_;
   mutable std::set<std::string, std::less<>> built_, with_plan_, sharded_;  // names of components
-  mutable std::vector<std::string> faults_;                                 // a component's each
-  mutable std::string advice_;  // the options that would do without what is at fault
+  mutable RankFaults faults_;
 };
 
 // Throws kUnimplemented unless a pipeline can compute in it.

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kExecutableBuildOptions = 3;                                  // in CompileOptionsProto
 constexpr int kNumReplicas = 4, kNumPartitions = 5, kDeviceAssignment = 9;  // in ExecutableBuildOptionsProto
+constexpr int kOptimizationLevel = 24;                                      // there too
+constexpr std::uint64_t kO1 = 19;                                           // of ExecutionOptions.EffortLevel
 constexpr int kReplicaCount = 1, kComputationCount = 2, kComputationDevices = 3;  // in DeviceAssignmentProto
 constexpr int kReplicaDeviceIds = 1;  // in DeviceAssignmentProto.ComputationDevice
 
@@ -56,6 +58,7 @@ std::string CompileOptions::serialize() const {
     append_message(assignment, kComputationDevices, computation);
     append_message(build, kDeviceAssignment, assignment);
   }
+  if (quick) append_int(build, kOptimizationLevel, kO1);
   std::string out;
   append_message(out, kExecutableBuildOptions, build);
   return out;

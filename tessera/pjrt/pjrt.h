@@ -110,6 +110,9 @@ struct CompileOptions {
   int num_replicas = 1;
   // Ids of the devices that run the replicas; empty for the client's first ones.
   std::vector<int> device_ids;
+  // Less optimised (XLA's level O1) and compiled several times sooner: for a program whose sizes and costs
+  // are wanted, which come out nearly the same.
+  bool quick = false;
 
   // The CompileOptionsProto that PJRT wants.
   std::string serialize() const;
@@ -209,7 +212,10 @@ class Topology {
   ~Topology();
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
+  const Plugin& plugin() const { return *plugin_; }
   const std::string& platform_name() const { return platform_name_; }
+  // Empty where the plugin does not say.
+  const std::string& platform_version() const { return platform_version_; }
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   // Compiles without a client; the result can be serialised and asked for its sizes, not run.
   std::shared_ptr<Executable> compile(std::string_view stablehlo, const CompileOptions& options = {}) const;
@@ -220,14 +226,15 @@ class Topology {
   std::shared_ptr<const Plugin> plugin_;
   std::shared_ptr<const Api> api_;
   void* topology_ = nullptr;
-  std::string platform_name_;
+  std::string platform_name_, platform_version_;
   std::vector<DeviceInfo> devices_;
 };
 
 // A loaded plugin (a shared library with GetPjrtApi). Never unloaded: plugins do not survive that.
 class Plugin : public std::enable_shared_from_this<Plugin> {
  public:
-  // Loads and initialises the library at `path`; loading the same file again gives the same object. Throws
+  // Loads and initialises the library at `path`; loading the same file again gives the same object. What the
+  // library changes in how the process takes requests to stop (SIGTERM, ...) is put back. Throws
   // kUnavailable if it cannot be loaded or is no plugin, kUnimplemented for a major version that is not ours.
   static std::shared_ptr<const Plugin> load(const std::filesystem::path& path);
 

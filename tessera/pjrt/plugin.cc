@@ -1,5 +1,7 @@
 #include <dlfcn.h>
 
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -9,6 +11,24 @@
 
 namespace tessera::pjrt {
 namespace {
+
+// Puts back what a plugin changes in how the process takes requests to stop: libtpu, as it is loaded, answers
+// SIGTERM with a trace of its stack, and ignores SIGHUP. Other signals it needs for itself.
+class KeptSignals {
+ public:
+  KeptSignals() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], nullptr, &kept_[i]);
+  }
+  KeptSignals(const KeptSignals&) = delete;
+  KeptSignals& operator=(const KeptSignals&) = delete;
+  ~KeptSignals() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &kept_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array kSignals{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+  std::array<struct sigaction, kSignals.size()> kept_{};
+};
 
 const PJRT_Api* open_library(const std::filesystem::path& path) {
   // Plugins write notices, and errors that they also return, to standard error, which is the user's screen.
@@ -56,6 +76,7 @@ std::shared_ptr<const Plugin> Plugin::load(const std::filesystem::path& path) {
   auto& entry = loaded[real];
   if (entry) return entry;
 
+  KeptSignals signals;
   auto api = std::make_shared<Api>();
   api->path = path.string();
   api->table = open_library(real);  // not `path`: a bare name would be looked for elsewhere
@@ -147,6 +168,13 @@ std::shared_ptr<const Topology> Plugin::topology(const std::string& name, const 
   platform.topology = args.topology;
   TESSERA_PJRT(*api_, PJRT_TopologyDescription_PlatformName, platform);
   topology->platform_name_.assign(platform.platform_name, platform.platform_name_size);
+  if (auto function = api_->find(&PJRT_Api::PJRT_TopologyDescription_PlatformVersion)) {
+    auto version = make_args<PJRT_TopologyDescription_PlatformVersion_Args>(
+        PJRT_TopologyDescription_PlatformVersion_Args_STRUCT_SIZE);
+    version.topology = args.topology;
+    api_->check(function(&version), "PJRT_TopologyDescription_PlatformVersion");
+    topology->platform_version_.assign(version.platform_version, version.platform_version_size);
+  }
   auto devices = make_args<PJRT_TopologyDescription_GetDeviceDescriptions_Args>(
       PJRT_TopologyDescription_GetDeviceDescriptions_Args_STRUCT_SIZE);
   devices.topology = args.topology;

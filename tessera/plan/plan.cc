@@ -1,56 +1,155 @@
 #include "tessera/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
+#include <map>
 
-#include "tessera/base/env.h"
 #include "tessera/base/error.h"
+#include "tessera/pipelines/loading.h"
 #include "tessera/pjrt/registry.h"
 
 namespace tessera::plan {
 namespace {
 
-struct Speed {
-  std::string_view kind;
-  double flops, bytes_per_second;
+// What a component needs on a device.
+struct Need {
+  std::int64_t stays = 0;  // while it is there: weights and programs
+  std::int64_t working = 0;
 };
-// Per device, from the makers' data sheets (bf16, dense).
-constexpr std::array kSpeeds{Speed{"TPU v5 lite", 197e12, 819e9},  Speed{"TPU v5e", 197e12, 819e9},
-                             Speed{"TPU v6 lite", 918e12, 1638e9}, Speed{"TPU v6e", 918e12, 1638e9},
-                             Speed{"TPU7x", 1153.5e12, 3690e9},    Speed{"TPU v7", 1153.5e12, 3690e9}};
 
-constexpr const char* kNames = "v5e:2x2, v6e:1x1, v6e:2x2, v6e:2x4, tpu7x:1x1x1, tpu7x:2x2x1";
+std::int64_t bytes_of(const std::vector<Need>& needs, Residence residence) {
+  std::int64_t sum = 0, working = 0, most = 0;
+  for (const Need& need : needs) {
+    sum += need.stays;
+    working = std::max(working, need.working);
+    most = std::max(most, need.stays + need.working);
+  }
+  return residence == Residence::kAll ? sum + working : most;
+}
+
+std::vector<Need> needs_of(const std::vector<ComponentPlan>& components) {
+  std::vector<Need> out;
+  for (const ComponentPlan& c : components) out.push_back({c.weight_bytes + c.code_bytes, c.working_bytes});
+  return out;
+}
+
+class Planner {
+ public:
+  Planner(const ModelFacts& model, const Request& request, const std::string& topology,
+          const PlanHooks& hooks)
+      : model_(model),
+        request_(request),
+        hooks_(hooks),
+        machine_(find_topology(*pjrt::PluginRegistry().load("tpu"), topology)) {
+    plan_.model = model.name;
+    plan_.topology = topology_name(topology);
+    plan_.chip = chip_of(*machine_);
+    plan_.tensor_parallel = request.tensor_parallel;
+  }
+
+  Plan make() {
+    check_ranks();
+    plan_.components = compiled(request_.tensor_parallel);
+    plan_.min_ranks = smallest(Residence::kAll);
+    plan_.min_ranks_offload = smallest(Residence::kOffload);
+    return plan_;
+  }
+
+ private:
+  using Components = std::vector<ComponentPlan>;
+
+  std::vector<ComponentWeights> weights(int ranks) const {
+    std::vector<ComponentWeights> out;
+    for (const ModelFacts::Component& c : model_.components)
+      out.push_back(weights_of(model_, c, request_, ranks));
+    return out;
+  }
+
+  // In the words in which the pipelines refuse it.
+  void check_ranks() const {
+    int ranks = request_.tensor_parallel;
+    for (const std::string& name : request_.replicate) {
+      auto is_it = [&](const ModelFacts::Component& c) { return c.name == name; };
+      if (std::ranges::any_of(model_.components, is_it)) continue;
+      std::vector<std::string> names;
+      for (const ModelFacts::Component& c : model_.components) names.push_back(c.name);
+      invalid_argument("replicate names '{}', which is no component; the components are {}", name,
+                       fmt::join(names, ", "));
+    }
+    std::vector<ComponentWeights> all = weights(ranks);
+    pipelines::RankFaults faults;
+    for (std::size_t i = 0; i < all.size(); ++i) faults.add(model_.components[i].name, all[i].faults);
+    faults.check(ranks);
+    if (ranks > plan_.chip.devices) {
+      invalid_argument("{} ranks do not go into {}, which has {} device(s); name a larger topology", ranks,
+                       plan_.topology, plan_.chip.devices);
+    }
+  }
+
+  Components compile(int ranks) const {
+    // Ids and tables that models upload go to devices that are always there.
+    Context context({.client_options = {{"cpu_device_count", std::int64_t{ranks}}}, .disk_cache = nullptr});
+    context.mesh();
+    std::string doing;
+    Paper paper(machine_, ranks, [&](const std::string& where) {
+      if (hooks_.progress) hooks_.progress(fmt::format("{}: compiling {}", doing, where));
+    });
+    Components out;
+    for (const ModelFacts::Component& component : model_.components) {
+      doing = component.name;
+      if (ranks != request_.tensor_parallel) doing += fmt::format(" on {} ranks", ranks);
+      out.push_back(plan_component(model_, component, request_, context, paper));
+    }
+    if (hooks_.programs && ranks == request_.tensor_parallel) hooks_.programs(paper.keyed_programs());
+    return out;
+  }
+
+  const Components& compiled(int ranks) {
+    auto found = compiled_.find(ranks);
+    if (found == compiled_.end()) found = compiled_.emplace(ranks, compile(ranks)).first;
+    return found->second;
+  }
+
+  // Compiles for as many ranks only where it must: what is needed besides weights is at least its share of
+  // what fewer ranks need, and at most what they do.
+  bool fits(int ranks, Residence residence) {
+    auto known = compiled_.find(ranks);
+    if (known != compiled_.end())
+      return bytes_of(needs_of(known->second), residence) <= plan_.chip.memory_bytes;
+    double share = static_cast<double>(request_.tensor_parallel) / ranks;
+    std::vector<ComponentWeights> all = weights(ranks);
+    std::vector<Need> least, most;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const ComponentPlan& c = plan_.components[i];
+      auto working = static_cast<double>(c.working_bytes);
+      std::int64_t stays = all[i].bytes + c.code_bytes;
+      least.push_back({stays, static_cast<std::int64_t>(working * std::min(share, 1.0))});
+      most.push_back({stays, static_cast<std::int64_t>(working * std::max(share, 1.0))});
+    }
+    if (bytes_of(most, residence) <= plan_.chip.memory_bytes) return true;
+    if (bytes_of(least, residence) > plan_.chip.memory_bytes || ranks > plan_.chip.devices) return false;
+    return bytes_of(needs_of(compiled(ranks)), residence) <= plan_.chip.memory_bytes;
+  }
+
+  std::optional<int> smallest(Residence residence) {
+    for (int ranks = 1; ranks <= Plan::kMostRanks; ++ranks) {
+      auto at_fault = [](const ComponentWeights& w) { return !w.faults.empty(); };
+      if (!std::ranges::any_of(weights(ranks), at_fault) && fits(ranks, residence)) return ranks;
+    }
+    return std::nullopt;
+  }
+
+  const ModelFacts& model_;
+  const Request& request_;
+  const PlanHooks& hooks_;
+  std::shared_ptr<const pjrt::Topology> machine_;
+  std::map<int, Components> compiled_;  // by the number of ranks
+  Plan plan_;
+};
 
 }  // namespace
-
-std::string topology_name(const std::string& name) {
-  static const std::map<std::string, std::string, std::less<>> others{
-      {"v6e-1", "v6e:1x1"},     {"v6e-4", "v6e:2x2"},       {"v6e-8", "v6e:2x4"}, {"v7x-2", "tpu7x:1x1x1"},
-      {"v7x-8", "tpu7x:2x2x1"}, {"v5litepod-4", "v5e:2x2"}, {"v5e-4", "v5e:2x2"}};
-  if (auto it = others.find(name); it != others.end()) return it->second;
-  return name.starts_with("v7x:") ? "tpu7x:" + name.substr(4) : name;
-}
-
-Chip chip_of(const pjrt::Topology& topology) {
-  const pjrt::DeviceInfo& device = topology.devices().at(0);
-  Chip chip;
-  chip.kind = device.kind;
-  chip.devices = static_cast<int>(topology.devices().size());
-  auto limit = device.attributes.find("device_memory_bytes_limit");
-  if (limit != device.attributes.end() && std::holds_alternative<std::int64_t>(limit->second))
-    chip.memory_bytes = std::get<std::int64_t>(limit->second);
-  for (const Speed& s : kSpeeds) {
-    if (!chip.kind.starts_with(s.kind)) continue;
-    chip.flops = s.flops;
-    chip.bytes_per_second = s.bytes_per_second;
-    return chip;
-  }
-  fail(ErrorCode::kUnimplemented, "the speed of a '{}' is not known; topologies that work: {}", chip.kind,
-       kNames);
-}
 
 std::int64_t Plan::weight_bytes() const {
   std::int64_t sum = 0;
@@ -58,130 +157,36 @@ std::int64_t Plan::weight_bytes() const {
   return sum;
 }
 
-std::int64_t Plan::resident_bytes(std::int64_t shares) const {
-  std::int64_t working = 0;
-  for (const ComponentPlan& c : components) working = std::max(working, c.working_bytes);
-  return weight_bytes() / shares + working;
+std::int64_t Plan::bytes(Residence residence) const { return bytes_of(needs_of(components), residence); }
+
+double Plan::link_bytes(const ComponentPlan& c) const {
+  return 2.0 * (tensor_parallel - 1) / tensor_parallel * static_cast<double>(c.reduced_bytes);
 }
 
-std::int64_t Plan::offload_bytes(std::int64_t shares) const {
-  std::int64_t most = 0;
-  for (const ComponentPlan& c : components) most = std::max(most, c.weight_bytes / shares + c.working_bytes);
-  return most;
+Bound Plan::bound_of_call(const ComponentPlan& c) const {
+  // Between the devices of one chip there are no links.
+  double chips = std::max(1.0, static_cast<double>(tensor_parallel) / chip.devices_per_chip);
+  double over_links = 2 * (chips - 1) / chips * static_cast<double>(c.reduced_bytes);
+  Bound bound{c.flops / chip.flops, "operations"};
+  auto raise = [&](double seconds, std::string_view by) {
+    if (seconds > bound.seconds) bound = {seconds, by};
+  };
+  raise(c.bytes_accessed / chip.bytes_per_second, "memory");
+  if (over_links > 0) raise(over_links / chip.link_bytes_per_second, "links");
+  return bound;
 }
 
-std::int64_t Plan::min_chips(bool offload) const {
-  for (std::int64_t n = 1; n <= 256; n *= 2) {
-    if ((offload ? offload_bytes(n) : resident_bytes(n)) <= chip.memory_bytes) return n;
-  }
-  return 0;
-}
-
-double Plan::bound_seconds_per_call(const ComponentPlan& c) const {
-  return std::max(c.flops / chip.flops, c.bytes_accessed / chip.bytes_per_second);
-}
-
-double Plan::bound_seconds_per_image() const {
+double Plan::bound_seconds_per_image(Residence residence) const {
   double sum = 0;
-  for (const ComponentPlan& c : components) sum += static_cast<double>(c.calls) * bound_seconds_per_call(c);
+  for (const ComponentPlan& c : components) sum += static_cast<double>(c.calls) * bound_of_call(c).seconds;
+  if (residence == Residence::kOffload)
+    sum += static_cast<double>(weight_bytes()) / chip.upload_bytes_per_second;
   return sum;
 }
 
-std::string Plan::advice() const {
-  std::int64_t margin = chip.memory_bytes - resident_bytes();
-  if (margin >= 0) return fmt::format("fits resident on one chip, with {} to spare", format_bytes(margin));
-  margin = chip.memory_bytes - offload_bytes();
-  std::string resident = fmt::format("does not fit resident on one chip ({} too much)",
-                                     format_bytes(resident_bytes() - chip.memory_bytes));
-  if (margin >= 0) {
-    return fmt::format("{}; fits with --offload model, with {} to spare; {} go from the host for each image",
-                       resident, format_bytes(margin), format_bytes(weight_bytes()));
-  }
-  return fmt::format(
-      "{}, nor with --offload model ({} too much): it would take about {} chips with offload, {} resident",
-      resident, format_bytes(-margin), min_chips(true), min_chips(false));
-}
-
 Plan make_plan(const ModelFacts& model, const Request& request, const std::string& topology,
-               const std::function<void(const std::string&)>& progress) {
-  std::shared_ptr<const pjrt::Plugin> plugin = pjrt::PluginRegistry().load("tpu");
-  Plan plan{model.name, topology_name(topology), {}, {}};
-  std::shared_ptr<const pjrt::Topology> machine;
-  try {
-    machine = plugin->topology(plan.topology);
-  } catch (const Error& e) {
-    invalid_argument("libtpu does not know the topology '{}' ({}); names that work: {}", topology, e.what(),
-                     kNames);
-  }
-  plan.chip = chip_of(*machine);
-  // Ids and tables that models upload go to a device that is always there.
-  Context context;
-  context.mesh();
-  Paper paper(machine, progress);
-  for (const ModelFacts::Component& component : model.components) {
-    plan.components.push_back(plan_component(model, component, request, context, paper));
-  }
-  return plan;
-}
-
-nlohmann::ordered_json to_json(const Plan& plan) {
-  using Json = nlohmann::ordered_json;
-  Json out{{"model", plan.model},    {"topology", plan.topology},
-           {"chip", plan.chip.kind}, {"memory_limit_bytes", plan.chip.memory_bytes},
-           {"tensor_parallel", 1},   {"components", Json::array()}};
-  for (const ComponentPlan& c : plan.components) {
-    Json programs = Json::array();
-    for (const PlannedProgram& p : c.programs) {
-      programs.push_back({{"where", p.where},
-                          {"calls", p.calls},
-                          {"operations", p.operations},
-                          {"scratch_bytes", p.memory.temp},
-                          {"code_bytes", p.memory.code},
-                          {"flops", p.flops},
-                          {"bytes_accessed", p.bytes},
-                          {"compile_seconds", p.compile_seconds}});
-    }
-    out["components"].push_back({{"name", c.name},
-                                 {"class", c.class_name},
-                                 {"weight_bytes", c.weight_bytes},
-                                 {"not_loaded", c.not_loaded},
-                                 {"scratch_bytes", c.scratch_bytes},
-                                 {"peak_bytes", c.peak_bytes()},
-                                 {"flops", c.flops},
-                                 {"bytes_accessed", c.bytes_accessed},
-                                 {"ici_bytes", 0},
-                                 {"calls", c.calls},
-                                 {"bound_seconds_per_call", plan.bound_seconds_per_call(c)},
-                                 {"compile_seconds", c.compile_seconds},
-                                 {"programs", std::move(programs)}});
-  }
-  out["resident_bytes"] = {{"none", plan.resident_bytes()}, {"model", plan.offload_bytes()}};
-  out["fits"] = {{"none", plan.resident_bytes() <= plan.chip.memory_bytes},
-                 {"model", plan.offload_bytes() <= plan.chip.memory_bytes}};
-  out["min_tensor_parallel"] = {{"none", plan.min_chips(false)}, {"model", plan.min_chips(true)}};
-  out["bound_seconds_per_image"] = plan.bound_seconds_per_image();
-  out["advice"] = plan.advice();
-  return out;
-}
-
-std::string to_table(const Plan& plan) {
-  std::string out = fmt::format("{} on one {} of {} ({} of memory)\n\n", plan.model, plan.chip.kind,
-                                plan.topology, format_bytes(plan.chip.memory_bytes));
-  out += fmt::format("{:<16}{:>11}{:>11}{:>11}{:>9}{:>11}{:>7}{:>13}\n", "component", "weights", "scratch",
-                     "peak", "TFLOP", "moved", "calls", "bound s/call");
-  for (const ComponentPlan& c : plan.components) {
-    out += fmt::format(
-        "{:<16}{:>11}{:>11}{:>11}{:>9.2f}{:>11}{:>7}{:>13.4f}\n", c.name, format_bytes(c.weight_bytes),
-        format_bytes(c.scratch_bytes), format_bytes(c.peak_bytes()), c.flops / 1e12,
-        format_bytes(static_cast<std::int64_t>(c.bytes_accessed)), c.calls, plan.bound_seconds_per_call(c));
-    if (!c.not_loaded.empty()) out += fmt::format("{:<16}not loaded: {}\n", "", c.not_loaded);
-  }
-  out += fmt::format(
-      "\nresident {}, with --offload model {}\nno faster than {:.2f} s an image (a bound, from operations "
-      "and bytes moved; uploads not counted)\n{}\n",
-      format_bytes(plan.resident_bytes()), format_bytes(plan.offload_bytes()), plan.bound_seconds_per_image(),
-      plan.advice());
-  return out;
+               const PlanHooks& hooks) {
+  return Planner(model, request, topology, hooks).make();
 }
 
 }  // namespace tessera::plan

@@ -5,50 +5,58 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tessera/plan/chip.h"
 #include "tessera/plan/components.h"
 
 // What a TPU would need for a model, and how fast it can be at best, from the TPU compiler without a TPU.
 namespace tessera::plan {
 
-// A chip, as the compiler's topology and its maker's data sheet describe it. A v7x chip is two devices, and
-// the numbers are those of one.
-struct Chip {
-  std::string kind;
-  std::int64_t memory_bytes = 0;
-  int devices = 0;              // in the topology
-  double flops = 0;             // a second, bf16
-  double bytes_per_second = 0;  // of its memory
-};
+// Whether all components stay on the devices, or each comes from the host for the time that it runs.
+enum class Residence { kAll, kOffload };
 
-// "v6e-8" and "v7x-8" as libtpu names them; other names as they are.
-std::string topology_name(const std::string& name);
-// Throws kUnimplemented for a kind whose speed is not known.
-Chip chip_of(const pjrt::Topology& topology);
+// A lower bound of the time that something takes, and what sets it.
+struct Bound {
+  double seconds = 0;
+  std::string_view by;  // "operations", "memory", "links"
+};
 
 struct Plan {
   std::string model, topology;
   Chip chip;
-  std::vector<ComponentPlan> components;
+  int tensor_parallel = 1;
+  std::vector<ComponentPlan> components;  // for one of the devices
+  // The smallest number of ranks that fits; none where none up to kMostRanks does.
+  static constexpr int kMostRanks = 64;
+  std::optional<int> min_ranks, min_ranks_offload;
 
-  // Bytes that one chip has to hold when all components stay, and when each comes only while it runs.
-  std::int64_t resident_bytes(std::int64_t shares = 1) const;
-  std::int64_t offload_bytes(std::int64_t shares = 1) const;
+  // Bytes that a device has to hold at most.
+  std::int64_t bytes(Residence residence) const;
+  bool fits(Residence residence) const { return bytes(residence) <= chip.memory_bytes; }
   std::int64_t weight_bytes() const;
-  // The smallest number of chips that would do if weights were shared out evenly and everything else stayed
-  // as it is on one: an estimate.
-  std::int64_t min_chips(bool offload) const;
-  // Lower bounds: the larger of operations over the chip's peak and bytes over its memory's bandwidth.
-  double bound_seconds_per_call(const ComponentPlan& component) const;
-  double bound_seconds_per_image() const;
+  // Bytes that each device sends to others in one call: 2 (N - 1) / N of what its all-reduces add up, which
+  // no way to do it on N ranks can be below.
+  double link_bytes(const ComponentPlan& component) const;
+  // The largest of operations, bytes of memory and bytes over links, each over what the chip has at most.
+  Bound bound_of_call(const ComponentPlan& component) const;
+  // All calls of all components, and uploads where they are needed.
+  double bound_seconds_per_image(Residence residence) const;
   std::string advice() const;
 };
 
-// Compiles every component. `topology` by any of its names. Throws kNotFound without libtpu,
-// kInvalidArgument for a topology that it refuses.
+// What make_plan does besides.
+struct PlanHooks {
+  std::function<void(const std::string&)> progress;                // a line for what takes long
+  std::function<void(const std::vector<KeyedProgram>&)> programs;  // all that were compiled
+};
+
+// Compiles every component. `topology` by any of its names. Throws kNotFound without libtpu, kInvalidArgument
+// for a topology that it refuses, for more ranks than that has, and for ranks that cannot share the model
+// out.
 Plan make_plan(const ModelFacts& model, const Request& request, const std::string& topology,
-               const std::function<void(const std::string&)>& progress);
+               const PlanHooks& hooks = {});
 
 nlohmann::ordered_json to_json(const Plan& plan);
 std::string to_table(const Plan& plan);

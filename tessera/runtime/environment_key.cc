@@ -101,6 +101,21 @@ std::string flags(const char* name) {
   }
 }
 
+// The lines that do not depend on this machine.
+std::string portable_lines(const pjrt::Plugin& plugin, const std::string& platform,
+                           const std::string& platform_version,
+                           const std::vector<pjrt::DeviceInfo>& devices) {
+  pjrt::Version version = plugin.version();
+  std::string key = fmt::format("platform {} {}\n", platform, quote(platform_version, 500));
+  key += fmt::format("devices {}", devices.size());
+  std::set<std::string> kinds;
+  for (const pjrt::DeviceInfo& device : devices) kinds.insert(device.kind);
+  for (const std::string& kind : kinds) key += fmt::format(" '{}'", kind);
+  key += fmt::format("\nplugin {}.{}, {}\n", version.major, version.minor, plugin_build(plugin.path()));
+  for (const char* name : {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}) key += flags(name);
+  return key + fmt::format("kernels {}\n", kernels::kKernelSetVersion);
+}
+
 }  // namespace
 
 std::optional<std::string> elf_build_id(const fs::path& path) {
@@ -126,18 +141,14 @@ std::optional<std::string> elf_build_id(const fs::path& path) {
   return std::nullopt;
 }
 
+std::string environment_key(const pjrt::Topology& topology) {
+  return portable_lines(topology.plugin(), topology.platform_name(), topology.platform_version(),
+                        topology.devices());
+}
+
 std::string environment_key(const pjrt::Client& client) {
-  const pjrt::Plugin& plugin = client.plugin();
-  pjrt::Version version = plugin.version();
   std::string key =
-      fmt::format("platform {} {}\n", client.platform_name(), quote(client.platform_version(), 500));
-  key += fmt::format("devices {}", client.devices().size());
-  std::set<std::string> kinds;
-  for (const pjrt::DeviceInfo& device : client.devices()) kinds.insert(device.kind);
-  for (const std::string& kind : kinds) key += fmt::format(" '{}'", kind);
-  key += fmt::format("\nplugin {}.{}, {}\n", version.major, version.minor, plugin_build(plugin.path()));
-  for (const char* name : {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}) key += flags(name);
-  key += fmt::format("kernels {}\n", kernels::kKernelSetVersion);
+      portable_lines(client.plugin(), client.platform_name(), client.platform_version(), client.devices());
   if (client.traits().host_code) {
     // XLA:CPU sizes its pool of threads by these two, where they are set.
     key += fmt::format("processor {}\nthreads {}\n", processor(), std::thread::hardware_concurrency());

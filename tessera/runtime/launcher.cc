@@ -130,6 +130,10 @@ std::vector<std::vector<pjrt::BufferPtr>> execute(const graph::Program& program,
 
 }  // namespace
 
+std::vector<int> choose_aliases(const graph::Program& program) {
+  return choose_aliases(program, dying(program));
+}
+
 pjrt::BufferPtr counted(pjrt::BufferPtr buffer, std::shared_ptr<MemoryAccount> account, std::int64_t bytes) {
   pjrt::Buffer* raw = buffer.get();
   return {raw, Release{std::move(buffer), std::move(account), bytes}};

@@ -27,6 +27,10 @@ struct ClientState {
 // A buffer whose bytes, allocated on the account before, are counted until its last handle is gone.
 pjrt::BufferPtr counted(pjrt::BufferPtr buffer, std::shared_ptr<MemoryAccount> account, std::int64_t bytes);
 
+// Which arguments may give their memory to which output, as write_text wants it, where nobody but the program
+// holds them and its outputs are all that is held of it; empty for none.
+std::vector<int> choose_aliases(const graph::Program& program);
+
 // Runs the program on its mesh (asynchronously) and materialises its outputs. Throws without having changed a
 // node. With kOutputsOnly, operands that die give their memory to results of their type.
 void launch(const graph::Program& program, graph::Liveness liveness, Compiler& compiler, ClientState& client);

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -45,6 +46,15 @@ TEST_F(Loading, AgainGivesTheSamePlugin) {
   fs::create_symlink(path, folder_ / "link.so");
   EXPECT_EQ(Plugin::load(folder_ / "link.so"), plugin);
   EXPECT_NE(Plugin::load(TESSERA_FAKE_PLUGIN), plugin);
+}
+
+TEST_F(Loading, LeavesRequestsToStopAsTheyAre) {
+  auto handler = +[](int) {};
+  std::signal(SIGTERM, handler);
+  Plugin::load(copy("signals"));
+  EXPECT_EQ(std::signal(SIGTERM, SIG_DFL), handler);
+  EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_DFL);
+  EXPECT_EQ(std::signal(SIGUSR1, SIG_DFL), SIG_IGN);  // the plugin's own
 }
 
 TEST_F(Loading, ABareNameIsAFileOfTheWorkingFolder) {

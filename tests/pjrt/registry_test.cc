@@ -194,6 +194,7 @@ TEST(CompileOptionsProto, IsWhatProtobufWrites) {
   // executable_build_options {num_replicas: 2 num_partitions: 1 device_assignment {replica_count: 2
   // computation_count: 1 computation_devices {replica_device_ids: [3, 200]}}}
   EXPECT_EQ(hex({.num_replicas = 2, .device_ids = {3, 200}}), "1a11200228014a0b080210011a050a0303c801");
+  EXPECT_EQ(hex({.device_ids = {}, .quick = true}), "1a0720012801c00113");  // optimization_level: 19
 }
 
 }  // namespace

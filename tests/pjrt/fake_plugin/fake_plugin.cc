@@ -1,5 +1,6 @@
 #include "tests/pjrt/fake_plugin/fake_plugin.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -657,6 +658,9 @@ extern "C" const PJRT_Api* GetPjrtApi() {
   if (mode == "major") api.pjrt_api_version.major_version = PJRT_API_MAJOR + 1;
   if (mode == "short") api.struct_size = offsetof(PJRT_Api, PJRT_Error_Destroy) - 1;
   if (mode == "no_initialize") api.PJRT_Plugin_Initialize = nullptr;
+  if (mode == "signals") {
+    for (int signal : {SIGTERM, SIGHUP, SIGUSR1}) std::signal(signal, SIG_IGN);
+  }
   if (mode == "fail_initialize") control.faults.calls["PJRT_Plugin_Initialize"] = PJRT_Error_Code_INTERNAL;
   return &api;
 }

@@ -10,8 +10,8 @@
 //
 // How the library loads is chosen by the environment variable TESSERA_FAKE_PLUGIN: "null" (GetPjrtApi gives
 // nothing), "major" (a major version that is not ours), "short" (a table without any function),
-// "no_initialize" (a null PJRT_Plugin_Initialize), "fail_initialize". A plugin is loaded once a file: copy
-// the file to load it again.
+// "no_initialize" (a null PJRT_Plugin_Initialize), "fail_initialize", "signals" (ignores SIGTERM, SIGHUP and
+// SIGUSR1 from then on). A plugin is loaded once a file: copy the file to load it again.
 namespace tessera::pjrt::fake {
 
 struct Control {
