@@ -73,9 +73,10 @@ TEST(SlowPlanOfFlux2, OnV7x) {
   Plan p = plan_of("flux.2-dev", "v7x-8");
   EXPECT_EQ(p.chip.devices, 8);
   EXPECT_EQ(p.chip.devices_per_chip, 2);
-  EXPECT_FALSE(p.fits(Residence::kAll));
+  // One device of a chip, of 94.7 GiB, is enough, if only just.
+  EXPECT_TRUE(p.fits(Residence::kAll));
   EXPECT_TRUE(p.fits(Residence::kOffload));
-  EXPECT_EQ(p.min_ranks, 2);
+  EXPECT_EQ(p.min_ranks, 1);
   EXPECT_EQ(p.min_ranks_offload, 1);
 }
 
