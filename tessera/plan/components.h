@@ -18,7 +18,7 @@ struct Request {
   std::optional<std::int64_t> steps, max_sequence_length;
   DType dtype = DType::kBF16;
   bool exact = false;   // compile whole components instead of one block of each kind
-  bool as_run = false;  // compile every program as a machine would, even where that takes long
+  bool as_run = false;  // compile just the programs that a machine would, which takes longer
   int tensor_parallel = 1;
   std::vector<std::string> replicate;  // components that every rank keeps whole
 };

@@ -61,7 +61,11 @@ std::vector<KeyedProgram> Paper::keyed_programs() const {
   return out;
 }
 
-void Paper::recorded(const graph::NodePtr& node) { PendingGraph::of_this_thread().add(node); }
+void Paper::recorded(const graph::NodePtr& node) {
+  PendingGraph& pending = PendingGraph::of_this_thread();
+  pending.add(node);
+  if (limited_ && Recording::current() == nullptr && pending.over_limit()) pending.cut();
+}
 
 std::int64_t Paper::live_bytes() {
   std::int64_t sum = 0;

@@ -33,8 +33,9 @@ struct KeyedProgram {
   std::shared_ptr<const pjrt::Executable> executable;
 };
 
-// Evaluates on paper: operations stay pending as in the deferring mode, and each program that is cut is
-// compiled for the topology (once for each fingerprint) and counted instead of run. Its tensors hold no data.
+// Evaluates on paper: programs are cut as in the deferring mode but for its limits, and each program that is
+// cut is compiled for the topology (once for each fingerprint) and counted instead of run. Its tensors hold
+// no data.
 class Paper : public graph::Evaluator {
  public:
   // A model is split over the first `ranks` devices of the topology. `progress` hears of every program before
@@ -47,6 +48,8 @@ class Paper : public graph::Evaluator {
   const graph::MeshPtr& mesh() const { return mesh_; }
   // A tensor that is no weight, such as a model's input.
   Tensor tensor(DType dtype, const Shape& shape);
+  // Cuts a pending graph that has grown too large as well, so that programs are those of the deferring mode.
+  void set_limited(bool limited) { limited_ = limited; }
   // From here on programs are compiled quickly (pjrt::CompileOptions::quick), or not.
   void set_quick(bool quick) { quick_ = quick; }
   // What was counted since the last time, in the order of first use.
@@ -72,7 +75,7 @@ class Paper : public graph::Evaluator {
   std::shared_ptr<const pjrt::Topology> topology_;
   std::function<void(const std::string&)> progress_;
   graph::MeshPtr mesh_;
-  bool quick_ = false;
+  bool quick_ = false, limited_ = false;
   std::map<graph::Fingerprint, Known> known_;
   std::vector<graph::Fingerprint> order_;
   struct Count {

@@ -96,6 +96,7 @@ class Planner {
     Paper paper(machine_, ranks, [&](const std::string& where) {
       if (hooks_.progress) hooks_.progress(fmt::format("{}: compiling {}", doing, where));
     });
+    paper.set_limited(request_.as_run);
     Components out;
     for (const ModelFacts::Component& component : model_.components) {
       doing = component.name;

@@ -160,7 +160,10 @@ void DiskCache::warn_and_remove(const fs::path& file, std::string_view reason) {
   ::unlink(file.c_str());
 }
 
+void DiskCache::remove(const std::string& key) { ::unlink(file_of(key).c_str()); }
+
 void DiskCache::stop_storing(std::string_view reason) {
+  if (options_.strict) fail(ErrorCode::kUnavailable, "a compiled program cannot be kept: {}", reason);
   if (stores_.exchange(false))
     log(LogLevel::kWarning, "compiled programs are not kept for the next time: {}", reason);
 }
@@ -190,6 +193,7 @@ void DiskCache::store(const std::string& key, std::string_view bytes) {
   check_internal(key.size() <= kMaxKeyBytes, "the key of a compiled program is too long");
   auto size = static_cast<std::int64_t>(sizeof(Head) + key.size() + bytes.size());
   if (size > options_.size_limit) {
+    if (options_.strict) return stop_storing("it is larger than all together may be");
     log(LogLevel::kInfo, "a compiled program of {} is not kept: the limit (TESSERA_CACHE_LIMIT) is {}",
         format_bytes(size), format_bytes(options_.size_limit));
     return;

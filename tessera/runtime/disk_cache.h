@@ -17,6 +17,7 @@ struct DiskCacheOptions {
   static constexpr std::int64_t kDefaultSizeLimit = std::int64_t{4} << 30;
   std::filesystem::path folder;
   std::int64_t size_limit = kDefaultSizeLimit;  // bytes of all entries together
+  bool strict = false;                          // what cannot be stored is an error
 };
 
 // Where the environment wants compiled programs to be kept; nullopt where it wants none.
@@ -33,7 +34,8 @@ std::optional<DiskCacheOptions> disk_cache_options_from_environment();
 //
 // Nothing that happens to the folder while programs run is an error: an entry that cannot be used is a
 // warning, is removed if that is possible, and counts as missing; a folder that cannot be written (read-only,
-// full) is one warning, and nothing is stored from then on. Other files in the folder are left alone.
+// full) is one warning, and nothing is stored from then on. With `strict` those two are errors of the store
+// (kUnavailable). Other files in the folder are left alone.
 class DiskCache {
  public:
   struct Entry {
@@ -55,6 +57,8 @@ class DiskCache {
   std::optional<std::string> load(const std::string& key);
   // Keeps the bytes. If all entries together then exceed the limit, those that were not used for longest go.
   void store(const std::string& key, std::string_view bytes);
+  // Removes the entry if there is one.
+  void remove(const std::string& key);
   // Warns that the entry's content was refused (by a plugin, say), with the reason, and removes it.
   void forget(const std::string& key, std::string_view reason);
 
