@@ -127,6 +127,12 @@ void write_trace(const fs::path& folder, const pipelines::Trace& trace) {
   trace.write(folder / "trace.safetensors");
 }
 
+std::string_view offload_text(pipelines::Offload offload) {
+  return offload == pipelines::Offload::kModel   ? "model"
+         : offload == pipelines::Offload::kGroup ? "group"
+                                                 : "none";
+}
+
 Json report(const GenerateRequest& request, const Where& where, const checkpoint::ModelFolder& folder,
             Context& context, const pipelines::TextToImage& pipeline, const pipelines::Result& result,
             const std::map<std::string, double>& seconds, std::int64_t rss_anon_peak) {
@@ -141,7 +147,7 @@ Json report(const GenerateRequest& request, const Where& where, const checkpoint
   out["dtype"] = dtype_name(where.dtype);
   out["device"] = device_text(where.device);
   out["mode"] = mode_text(request);
-  out["offload"] = request.offload ? "model" : "none";
+  out["offload"] = offload_text(request.offload);
   out["seconds"] = seconds;
   auto denoise = result.seconds.find("denoise");
   out["seconds_per_step"] = denoise == result.seconds.end() || result.num_inference_steps == 0
@@ -190,8 +196,10 @@ std::string closing_line(const GenerateRequest& request, const pipelines::Result
 
 // Moves the models where they are to be and compiles what is to be compiled.
 void prepare(const GenerateRequest& request, const Where& where, pipelines::TextToImage& pipeline) {
-  if (request.offload) {
+  if (request.offload == pipelines::Offload::kModel) {
     pipeline.enable_model_cpu_offload(where.device);
+  } else if (request.offload == pipelines::Offload::kGroup) {
+    pipeline.enable_group_offload(where.device);
   } else if (!request.tensor_parallel) {
     pipeline.to(where.device);
   }

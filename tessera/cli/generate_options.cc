@@ -56,19 +56,13 @@ void declare(CommandLine& line) {
   line.option("--skip-layer-guidance-stop", "X", "part of the steps at which it stops");
   line.option("--text-encoder-out-layers", "A,B,C", "layers of the text encoder to read");
   declare_run_options(line);
-  line.option("--offload", "WHAT", "what to keep off the device while it is idle: none, model");
+  line.option("--offload", "WHAT",
+              "what to keep off the device while it is idle: none, model, group (of blocks)");
   line.option("--tensor-parallel", "N", "devices to split the model over");
   line.option("--replicate", "COMPONENT", "what every device is to keep whole, as in text_encoder_2", true);
   line.flag("--vae-on-one-device", "let the first device decode alone");
   line.option("--dump", "DIR", "write the tensors of the run to DIR/trace.safetensors");
   line.flag("--json", "print one JSON object about the run on standard output");
-}
-
-// Features that come later: named, so that a command line written for them says what is the matter.
-void refuse_what_is_not_there(const CommandLine& line) {
-  if (line.choice("offload", {"none", "model", "group"}) == "group") {
-    throw UsageError("--offload group is not available in this version; available: none, model");
-  }
 }
 
 void check_texts(const CommandLine& line) {
@@ -156,6 +150,19 @@ std::string about_option(std::string_view message) {
 
 namespace {
 
+void read_offload(const CommandLine& line, GenerateRequest& request) {
+  std::optional<std::string> what = line.choice("offload", {"none", "model", "group"});
+  if (what == "model") request.offload = pipelines::Offload::kModel;
+  if (what != "group") return;
+  request.offload = pipelines::Offload::kGroup;
+  if (request.compile == Compile::kComponents) {
+    throw UsageError(
+        "--offload group and --mode compile do not go together: a program of a whole component needs all its "
+        "weights "
+        "at once; use --mode compile-blocks");
+  }
+}
+
 // Several processes that were started together are the ranks of one model.
 void read_place(GenerateRequest& request) {
   try {
@@ -184,7 +191,7 @@ void read_tensor_parallel(const CommandLine& line, GenerateRequest& request) {
     }
     return;
   }
-  if (request.offload) {
+  if (request.offload != pipelines::Offload::kNone) {
     throw UsageError(
         "--offload and tensor parallel do not go together: the devices hold their shares all the time");
   }
@@ -211,13 +218,12 @@ std::optional<GenerateRequest> parse_generate(const std::vector<std::string>& ar
   if (!line.parse(arguments)) return std::nullopt;
   if (!line.given("prompt")) throw UsageError("-p/--prompt is missing");
   if (!line.given("output")) throw UsageError("-o/--output is missing");
-  refuse_what_is_not_there(line);
   check_texts(line);
 
   GenerateRequest request;
   request.model = line.text("MODEL");
   static_cast<RunOptions&>(request) = read_run_options(line);
-  request.offload = line.text("offload") == "model";
+  read_offload(line, request);
   read_tensor_parallel(line, request);
   request.arguments = arguments_of(line);
   request.json = line.given("json");

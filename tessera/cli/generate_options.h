@@ -16,7 +16,7 @@ namespace tessera::cli {
 struct GenerateRequest : RunOptions {
   std::optional<std::string> model;
   pipelines::Arguments arguments;
-  bool offload = false;                // of each model while it is idle
+  pipelines::Offload offload = pipelines::Offload::kNone;
   std::optional<int> tensor_parallel;  // ranks to split the models over
   std::vector<std::string> replicate;  // components that every rank keeps whole
   bool vae_on_one_device = false;

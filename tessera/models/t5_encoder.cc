@@ -97,7 +97,7 @@ T5Encoder::T5Encoder(const T5Config& config, const nn::Scope& scope)
   shared_ = std::make_unique<nn::Embedding>(renamed ? alias : shared, config.vocab_size, config.d_model);
   alias.ignore("weight");
   relative_attention_bias_ = std::make_unique<nn::Embedding>(
-      encoder / "block" / 0 / "layer" / 0 / "SelfAttention" / "relative_attention_bias",
+      (encoder / "block" / 0 / "layer" / 0 / "SelfAttention" / "relative_attention_bias").outside_blocks(),
       config.relative_attention_num_buckets, config.num_heads);
   for (int i = 0; i < config.num_layers; ++i) blocks_.emplace_back(config, encoder / "block" / i);
   final_layer_norm_ =

@@ -35,6 +35,14 @@ void Module::compile_nothing() {
   blocks_.reset();
 }
 
+void Module::announce(const std::string& block) const {
+  if (Recording::current() != nullptr) {
+    invalid_argument("{}: its blocks come one by one, and cannot be part of a larger program", class_name_);
+  }
+  PendingGraph::of_this_thread().cut();
+  watcher_->before(block);
+}
+
 Module::Region::Region(const std::string& what, const std::optional<CompileOptions>& compiled,
                        std::shared_ptr<const std::string> where)
     : inside_(Recording::current() != nullptr) {

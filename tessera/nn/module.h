@@ -18,6 +18,14 @@ struct CompileOptions {
   bool dynamic = false;
 };
 
+// Hears of each repeated block of a module's call before it is recorded, with everything before it launched.
+class BlockWatcher {
+ public:
+  virtual ~BlockWatcher() = default;
+  // `block` is its path: "transformer_blocks.3".
+  virtual void before(const std::string& block) = 0;
+};
+
 // A part of a model that can be compiled: a text encoder, a transformer, a decoder.
 //
 // In every mode a call of a module, and each of its repeated blocks, begins and ends a program where
@@ -33,6 +41,11 @@ class Module {
   void compile_repeated_blocks(const CompileOptions& options = {});
   // Undoes both.
   void compile_nothing();
+  // Whether calls are recorded as a whole.
+  bool is_compiled() const { return whole_.has_value(); }
+  bool has_repeated_blocks() const { return has_repeated_blocks_; }
+  // From now on the watcher, which lives as long as it is set, hears of the blocks; null for nobody.
+  void watch_blocks(BlockWatcher* watcher) { watcher_ = watcher; }
   // "FluxTransformer2DModel"
   const std::string& class_name() const { return class_name_; }
 
@@ -50,6 +63,7 @@ class Module {
   // be all that is left of it: no handle on an inner value, or that becomes a result of the program too.
   template <typename F>
   auto block(const std::shared_ptr<const std::string>& where, F&& f) const {
+    if (watcher_ != nullptr) announce(*where);
     return run(blocks_, where, f);
   }
 
@@ -82,9 +96,12 @@ class Module {
     }
   }
 
+  void announce(const std::string& block) const;
+
   std::string class_name_;
   bool has_repeated_blocks_;
   std::optional<CompileOptions> whole_, blocks_;
+  BlockWatcher* watcher_ = nullptr;
 };
 
 }  // namespace tessera::nn

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/host_block.h"
@@ -27,6 +28,17 @@ bool usable_in_place(const checkpoint::TensorView& source, std::span<const std::
   return source.dtype == dtype && reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0;
 }
 
+// "transformer_blocks.3.attn.to_q.weight" -> "transformer_blocks.3"; empty for a name without a number.
+std::string block_of(const std::string& path) {
+  for (std::size_t begin = 0; begin < path.size();) {
+    std::size_t end = std::min(path.find('.', begin), path.size());
+    std::string_view name = std::string_view(path).substr(begin, end - begin);
+    if (!name.empty() && name.find_first_not_of("0123456789") == name.npos) return path.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
 }  // namespace
 
 const Tensor& Parameter::tensor() const {
@@ -39,12 +51,16 @@ std::string Scope::join(std::string_view name) const {
   return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
 }
 
-Scope Scope::operator/(std::string_view name) const { return Scope(*store_, join(name)); }
+Scope Scope::operator/(std::string_view name) const {
+  Scope out(*store_, join(name));
+  out.shared_ = shared_;
+  return out;
+}
 bool Scope::has(std::string_view name) const { return store_->source_.contains(join(name)); }
 void Scope::ignore(std::string_view prefix) const { store_->ignored_.push_back(join(prefix)); }
 Parameter Scope::parameter(std::string_view name, const Shape& shape, const TensorParallelStyle* style,
                            int sharded_axis) const {
-  return store_->add(join(name), shape, style, sharded_axis);
+  return store_->add(join(name), shape, style, sharded_axis, shared_);
 }
 
 const TensorParallelStyle* Scope::style() const { return store_->style(path_); }
@@ -60,11 +76,12 @@ const TensorParallelStyle* ParameterStore::style(std::string_view path) {
 }
 
 Parameter ParameterStore::add(const std::string& path, const Shape& shape, const TensorParallelStyle* style,
-                              int axis) {
+                              int axis, bool shared) {
   Parameter parameter;
   parameter.state_ = std::make_shared<State>();
   parameter.state_->path = path;
   parameter.state_->shape = shape;
+  parameter.state_->shared = shared;
   if (style != nullptr) {
     parameter.state_->style = style;
     parameter.state_->sharded_axis = axis;
@@ -174,12 +191,55 @@ void ParameterStore::place(Context& context, const graph::MeshPtr& mesh, DType d
 
 void ParameterStore::place_missing(Context& context, const graph::MeshPtr& mesh, DType dtype) {
   for (const auto& state : parameters_) {
-    if (!state->wanted || state->tensor) continue;
-    check_internal(state->source != nullptr, "weights are placed before they were checked");
-    Tensor tensor = upload(*state, context, mesh, dtype);
-    placed_bytes_ += tensor.node()->buffers().at(0)->size_on_device();
-    state->tensor = std::move(tensor);
+    if (state->wanted) place(*state, context, mesh, dtype);
   }
+}
+
+void ParameterStore::place(State& state, Context& context, const graph::MeshPtr& mesh, DType dtype) {
+  if (state.tensor) return;
+  check_internal(state.source != nullptr, "weights are placed before they were checked");
+  Tensor tensor = upload(state, context, mesh, dtype);
+  placed_bytes_ += tensor.node()->buffers().at(0)->size_on_device();
+  state.tensor = std::move(tensor);
+}
+
+void ParameterStore::place(const Part& part, Context& context, const graph::MeshPtr& mesh, DType dtype) {
+  for (const auto& state : part.parameters_) place(*state, context, mesh, dtype);
+}
+
+void ParameterStore::drop(const Part& part) {
+  for (const auto& state : part.parameters_) {
+    if (!state->tensor) continue;
+    placed_bytes_ -= state->tensor.node()->buffers().at(0)->size_on_device();
+    state->tensor = Tensor();
+  }
+}
+
+// In the order of their first weights.
+std::vector<ParameterStore::Part> ParameterStore::parts() const {
+  std::vector<Part> out;
+  std::map<std::string, std::size_t, std::less<>> numbers;
+  for (const auto& state : parameters_) {
+    if (!state->wanted) continue;
+    std::string block = state->shared ? "" : block_of(state->path);
+    auto [found, is_new] = numbers.try_emplace(block, out.size());
+    if (is_new) out.emplace_back().path_ = block;
+    out[found->second].parameters_.push_back(state);
+  }
+  return out;
+}
+
+std::vector<ParameterStore::Part> ParameterStore::blocks() const {
+  std::vector<Part> out = parts();
+  std::erase_if(out, [](const Part& part) { return part.path().empty(); });
+  return out;
+}
+
+ParameterStore::Part ParameterStore::outside_blocks() const {
+  for (Part& part : parts()) {
+    if (part.path().empty()) return std::move(part);
+  }
+  return {};
 }
 
 void ParameterStore::place_shapes(const graph::MeshPtr& mesh, DType dtype) {

@@ -37,6 +37,7 @@ class Parameter {
   struct State {
     std::string path;
     Shape shape;
+    bool shared = false;    // used outside the block that its name puts it into
     int sharded_axis = -1;  // shared out over the ranks as the style says; -1: each has all of it
     const TensorParallelStyle* style = nullptr;
     const checkpoint::TensorView* source = nullptr;
@@ -63,6 +64,12 @@ class Scope {
   // Over how many ranks the component's weights are shared out.
   int ranks() const;
   bool has(std::string_view name) const;
+  // The same place, whose weights are used outside the repeated block that their names put them into.
+  Scope outside_blocks() const {
+    Scope out = *this;
+    out.shared_ = true;
+    return out;
+  }
   // Names that start like this one are not used by the model, and are no mistake.
   void ignore(std::string_view prefix) const;
   const std::string& path() const { return path_; }
@@ -73,6 +80,7 @@ class Scope {
   std::string join(std::string_view name) const;
   ParameterStore* store_;
   std::string path_;
+  bool shared_ = false;
 };
 
 // The weights of one component: built while its model is, checked as a whole, placed on a device and dropped
@@ -116,6 +124,26 @@ class ParameterStore {
   void place_shapes(const graph::MeshPtr& mesh, DType dtype);
   // Frees the device's copies.
   void drop();
+
+  // Some of the weights: those of one repeated block, or those of none.
+  class Part {
+   public:
+    // "transformer_blocks.3"; empty for what belongs to no block.
+    const std::string& path() const { return path_; }
+
+   private:
+    friend class ParameterStore;
+    std::string path_;
+    std::vector<std::shared_ptr<Parameter::State>> parameters_;
+  };
+  // The repeated blocks, in the model's order: what is named alike up to the first number in the name. Of the
+  // wanted weights.
+  std::vector<Part> blocks() const;
+  Part outside_blocks() const;
+  // Uploads those of the part that are not on a device, and frees them. May go on in a thread beside work
+  // with other parts.
+  void place(const Part& part, Context& context, const graph::MeshPtr& mesh, DType dtype);
+  void drop(const Part& part);
   // Bytes that the wanted weights take as `dtype`; of one device.
   std::int64_t bytes(DType dtype) const;
   // As placed; 0 if they are not.
@@ -129,7 +157,10 @@ class ParameterStore {
  private:
   friend class Scope;
   using State = Parameter::State;
-  Parameter add(const std::string& path, const Shape& shape, const TensorParallelStyle* style, int axis);
+  Parameter add(const std::string& path, const Shape& shape, const TensorParallelStyle* style, int axis,
+                bool shared);
+  void place(State& state, Context& context, const graph::MeshPtr& mesh, DType dtype);
+  std::vector<Part> parts() const;
   const TensorParallelStyle* style(std::string_view path);
   // Of what each rank has.
   Shape local_shape(const State& state) const;

@@ -11,15 +11,29 @@ void Residence::add(Component& component) {
 void Residence::drop_all() {
   // Work in flight may still read the weights.
   context_.synchronise();
-  for (Place& place : places_) {
-    place.component->store->drop();
-    place.placed = false;
-  }
+  for (Place& place : places_) drop(place);
+}
+
+void Residence::drop(Place& place) {
+  place.stream.reset();
+  place.component->store->drop();
+  place.placed = false;
 }
 
 void Residence::place(Place& place) const {
   if (place.placed) return;
-  place.component->store->place(context_, mesh(*place.component), dtype_);
+  Component& component = *place.component;
+  if (offload_ == Offload::kGroup && component.module->has_repeated_blocks()) {
+    place.stream = std::make_unique<nn::BlockStream>(*component.module, *component.store, context_,
+                                                     mesh(component), dtype_);
+  } else {
+    try {
+      component.store->place(context_, mesh(component), dtype_);
+    } catch (...) {
+      component.store->drop();
+      throw;
+    }
+  }
   place.placed = true;
 }
 
@@ -47,7 +61,7 @@ void Residence::to(const graph::MeshPtr& mesh) {
 void Residence::move_all(const graph::MeshPtr& mesh) {
   drop_all();
   mesh_ = mesh;
-  offload_ = false;
+  offload_ = Offload::kNone;
   try {
     for (Place& p : places_) place(p);
   } catch (...) {
@@ -56,12 +70,12 @@ void Residence::move_all(const graph::MeshPtr& mesh) {
   }
 }
 
-void Residence::offload_to(const graph::MeshPtr& mesh) {
+void Residence::offload_to(const graph::MeshPtr& mesh, Offload offload) {
   std::lock_guard lock(mutex_);
   refuse_split();
   drop_all();
   mesh_ = mesh;
-  offload_ = true;
+  offload_ = offload;
 }
 
 const graph::MeshPtr& Residence::mesh() const {
@@ -88,7 +102,7 @@ std::vector<Component*> Residence::components() const {
 }
 
 std::unique_lock<std::mutex> Residence::turn() const {
-  return offload_ ? std::unique_lock(turn_) : std::unique_lock<std::mutex>();
+  return offload_ != Offload::kNone ? std::unique_lock(turn_) : std::unique_lock<std::mutex>();
 }
 
 Residence::Use::Use(const Residence& residence, const Component& component)
@@ -105,11 +119,10 @@ Residence::Use::Use(const Residence& residence, const Component& component)
 Residence::Use::~Use() {
   std::lock_guard lock(residence_.mutex_);
   Place& place = residence_.places_[index_];
-  if (--place.users > 0 || !residence_.offload_) return;
+  if (--place.users > 0 || residence_.offload_ == Offload::kNone) return;
   // What the component computed is wanted, and work in flight may still read its weights.
   residence_.context_.synchronise();
-  place.component->store->drop();
-  place.placed = false;
+  drop(place);
 }
 
 }  // namespace tessera::pipelines

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/nn/block_stream.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/runtime/context.h"
@@ -25,6 +26,13 @@ struct Loaded : Component {
   std::unique_ptr<Model> model;
 };
 
+// What is kept off the device while it is idle.
+enum class Offload {
+  kNone,
+  kModel,  // whole components
+  kGroup,  // and, while a component runs, its repeated blocks but the one that runs and the next
+};
+
 // Where a pipeline's components live: all on a device (the default), or each on it only while it runs.
 class Residence {
  public:
@@ -39,8 +47,8 @@ class Residence {
   void split_over(const graph::MeshPtr& mesh);
   // Moves every component there, to stay. Throws kInvalidArgument, as offload_to does, if they are split.
   void to(const graph::MeshPtr& mesh);
-  // From now on a component is on the mesh only while it runs.
-  void offload_to(const graph::MeshPtr& mesh);
+  // From now on a component is on the mesh only while it runs: as a whole, or block by block.
+  void offload_to(const graph::MeshPtr& mesh, Offload offload);
 
   Context& context() const { return context_; }
   DType dtype() const { return dtype_; }
@@ -48,7 +56,7 @@ class Residence {
   const graph::MeshPtr& mesh() const;
   // Where that component is.
   graph::MeshPtr mesh(const Component& component) const;
-  bool offloads() const { return offload_; }
+  Offload offload() const { return offload_; }
   // Of all weights, on one device.
   std::int64_t weight_bytes() const;
   std::vector<Component*> components() const;
@@ -75,15 +83,17 @@ class Residence {
     Component* component;
     int users = 0;
     bool placed = false;
+    std::unique_ptr<nn::BlockStream> stream = {};  // where its blocks come one by one
   };
   void place(Place& place) const;
+  static void drop(Place& place);
   void drop_all();
   void move_all(const graph::MeshPtr& mesh);
   void refuse_split() const;
 
   Context& context_;
   DType dtype_;
-  bool offload_ = false;
+  Offload offload_ = Offload::kNone;
   bool split_ = false;
   mutable graph::MeshPtr mesh_;
   mutable std::mutex mutex_;  // guards places_ and mesh_

@@ -25,9 +25,17 @@ std::int64_t TextToImage::bytes_read() const {
 }
 
 void TextToImage::enable_model_cpu_offload(const std::optional<DeviceName>& device) {
+  offload(device, Offload::kModel);
+}
+
+void TextToImage::enable_group_offload(const std::optional<DeviceName>& device) {
+  offload(device, Offload::kGroup);
+}
+
+void TextToImage::offload(const std::optional<DeviceName>& device, Offload offload) {
   std::optional<DeviceName> chosen = device ? device : residence_.context().first_accelerator();
-  if (!chosen) log(LogLevel::kWarning, "model offload: there is no accelerator; the work is done on the CPU");
-  residence_.offload_to(residence_.context().mesh(chosen.value_or(DeviceName{})));
+  if (!chosen) log(LogLevel::kWarning, "offload: there is no accelerator; the work is done on the CPU");
+  residence_.offload_to(residence_.context().mesh(chosen.value_or(DeviceName{})), offload);
 }
 
 nn::Module& TextToImage::module(std::string_view name) {

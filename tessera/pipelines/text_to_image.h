@@ -110,6 +110,10 @@ class TextToImage {
   // same to the bit. Without a device the first accelerator there is, else (with a warning) the CPU. Throws
   // kInvalidArgument for a pipeline that is split over several devices.
   void enable_model_cpu_offload(const std::optional<DeviceName>& device = {});
+  // The same, and of a component that runs only the block that is at work and the next one are on the device
+  // (nn::BlockStream), so that a component may be larger than the device. Calls of a component that is
+  // compiled as a whole throw kInvalidArgument; compiled blocks go.
+  void enable_group_offload(const std::optional<DeviceName>& device = {});
   // The component's module, to compile it: "transformer", "text_encoder", "vae". Throws kInvalidArgument,
   // listing the names, for another.
   nn::Module& module(std::string_view name);
@@ -127,6 +131,7 @@ class TextToImage {
   TextToImage(Context& context, DType dtype) : residence_(context, dtype) {}
   // Puts the components where the options say, once they are known.
   void settle(const LoadOptions& options);
+  void offload(const std::optional<DeviceName>& device, Offload offload);
   Residence residence_;
 };
 
