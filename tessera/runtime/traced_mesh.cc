@@ -28,6 +28,7 @@ TracedMesh::Timer::Timer(TracedMesh& mesh, std::string name, std::string categor
 TracedMesh::Timer::~Timer() {
   if (!mesh_.keep_ || drop_) return;
   event_.seconds = mesh_.now() - event_.start;
+  std::lock_guard lock(mesh_.mutex_);
   mesh_.events_.push_back(std::move(event_));
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@
 namespace tessera {
 
 // A mesh like another whose tensors report what becomes of them before the Context sees it: for benchmarks.
-// Outlives its tensors. For one thread.
+// Outlives its tensors. For one thread, but for event().
 class TracedMesh : public graph::Evaluator {
  public:
   // Something that took the host's time.
@@ -33,7 +34,7 @@ class TracedMesh : public graph::Evaluator {
   void keep_events(bool keep) { keep_ = keep; }
   const std::vector<Event>& events() const { return events_; }
 
-  // Runs `f` as an event of the caller's.
+  // Runs `f` as an event of the caller's; from any thread.
   template <typename F>
   auto event(const std::string& name, const std::string& category, F&& f) {
     Timer timer(*this, name, category);
@@ -68,6 +69,7 @@ class TracedMesh : public graph::Evaluator {
   double flops_ = 0;
   bool keep_ = false;
   std::vector<Event> events_;
+  std::mutex mutex_;  // guards adding to events_
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

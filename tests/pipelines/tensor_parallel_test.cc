@@ -1,20 +1,16 @@
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <fstream>
-#include <random>
 #include <thread>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/safetensors.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/models/flux2_transformer.h"
 #include "tessera/models/flux_transformer.h"
 #include "tessera/models/sd3_transformer.h"
 #include "tessera/pipelines/text_to_image.h"
 #include "tessera/runtime/pending.h"
-#include "tests/testing/model_copy.h"
 #include "tests/testing/modes.h"
+#include "tests/testing/random_model.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/small_call.h"
 
@@ -66,30 +62,8 @@ TEST(TensorParallel, KleinIsThatOfOneDevice) {
 // The compact FLUX.2 with a transformer of 8 heads and random weights. Its text encoder has 8 heads over 4
 // key-value heads, which 8 ranks repeat.
 fs::path flux2_with_8_heads() {
-  fs::path folder = testing::edited_model(compact("flux2-dev"), nlohmann::json::object(),
-                                          fs::path(::testing::TempDir()) / "flux2_8_heads");
-  fs::path transformer = folder / "transformer";
-  fs::remove(transformer);
-  fs::create_directories(transformer);
-  std::ifstream in(compact("flux2-dev") / "transformer" / "config.json");
-  nlohmann::json config = nlohmann::json::parse(in);
-  config["num_attention_heads"] = 8;
-  std::ofstream(transformer / "config.json") << config;
-
-  nn::ParameterStore shapes{nn::ParameterStore::ShapesOnly{}};
-  models::Flux2Transformer model(
-      models::Flux2TransformerConfig::from_json(nn::Config(config, "transformer config")), shapes.root());
-  std::mt19937 engine(8);
-  std::vector<checkpoint::TensorView> tensors;
-  for (const auto& [key, shape] : shapes.shapes()) {
-    float spread = shape.rank() == 1 ? 0.1f : 1.0f / std::sqrt(static_cast<float>(shape[-1]));
-    std::normal_distribution<float> normal(shape.rank() == 1 ? 1.0f : 0.0f, spread);
-    auto data = std::make_shared<std::vector<float>>(static_cast<std::size_t>(shape.elements()));
-    for (float& value : *data) value = normal(engine);
-    tensors.push_back({key, DType::kF32, shape, std::as_bytes(std::span(*data)), data});
-  }
-  checkpoint::write_safetensors(transformer / "diffusion_pytorch_model.safetensors", tensors);
-  return folder;
+  return testing::with_random_transformer<models::Flux2Transformer, models::Flux2TransformerConfig>(
+      compact("flux2-dev"), {{"num_attention_heads", 8}}, fs::path(::testing::TempDir()) / "flux2_8_heads");
 }
 
 TEST(TensorParallel, EightRanksAreOneDevice) { compare_with_one_device(flux2_with_8_heads(), {8}, kModes); }
