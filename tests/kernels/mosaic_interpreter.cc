@@ -269,6 +269,7 @@ class Machine {
     }
     if (s.op == "math.exp") return floats([&](std::size_t i) { return std::exp(a(i)); });
     if (s.op == "math.exp2") return floats([&](std::size_t i) { return std::exp2(a(i)); });
+    if (s.op == "math.rsqrt") return floats([&](std::size_t i) { return 1 / std::sqrt(a(i)); });
     if (s.op == "arith.addi") return whole([&](std::size_t i) { return a(i) + b(i); });
     if (s.op == "arith.subi") return whole([&](std::size_t i) { return a(i) - b(i); });
     if (s.op == "arith.muli") return whole([&](std::size_t i) { return a(i) * b(i); });

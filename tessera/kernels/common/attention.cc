@@ -77,20 +77,6 @@ Value attention(Writer& w, const OpCall& call, Operands x) {
   return lower_attention(w, call, x, kMaxScoreBytes);
 }
 
-// (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin) for the pairs of the last axis: neighbours, or a half apart.
-Value rope(Writer& w, const OpCall& call, Operands x) {
-  const Shape& s = x[0].type.shape;
-  Value wide = w.convert(x[0], DType::kF32);
-  bool halves = call.attributes.get<bool>("halves");
-  int axis = halves ? 3 : 4;
-  Value pairs = w.reshape(wide, {s[0], s[1], s[2], halves ? 2 : s[3] / 2, halves ? s[3] / 2 : 2});
-  Value real = w.slice_axis(pairs, axis, 0, 1), imaginary = w.slice_axis(pairs, axis, 1, 2);
-  Value turned = w.reshape(w.concatenate(std::array{w.unary("negate", imaginary), real}, axis), s);
-  Value cos = w.broadcast(x[1], s, Ints{1, 3}), sin = w.broadcast(x[2], s, Ints{1, 3});
-  Value y = w.binary("add", w.binary("multiply", wide, cos), w.binary("multiply", turned, sin));
-  return w.convert(y, call.result.dtype);
-}
-
 }  // namespace
 
 std::int64_t query_block(const Shape& q, const Shape& k, std::int64_t max_score_bytes) {
@@ -127,9 +113,22 @@ Value lower_attention(Writer& w, const OpCall& call, Operands x, std::int64_t ma
   });
 }
 
+Value lower_rope(Writer& w, const OpCall& call, Operands x) {
+  const Shape& s = x[0].type.shape;
+  Value wide = w.convert(x[0], DType::kF32);
+  bool halves = call.attributes.get<bool>("halves");
+  int axis = halves ? 3 : 4;
+  Value pairs = w.reshape(wide, {s[0], s[1], s[2], halves ? 2 : s[3] / 2, halves ? s[3] / 2 : 2});
+  Value real = w.slice_axis(pairs, axis, 0, 1), imaginary = w.slice_axis(pairs, axis, 1, 2);
+  Value turned = w.reshape(w.concatenate(std::array{w.unary("negate", imaginary), real}, axis), s);
+  Value cos = w.broadcast(x[1], s, Ints{1, 3}), sin = w.broadcast(x[2], s, Ints{1, 3});
+  Value y = w.binary("add", w.binary("multiply", wide, cos), w.binary("multiply", turned, sin));
+  return w.convert(y, call.result.dtype);
+}
+
 void register_attention(graph::LoweringTable& t) {
   t.add(graph::kAttention.name, attention);
-  t.add(graph::kRope.name, rope);
+  t.add(graph::kRope.name, lower_rope);
 }
 
 }  // namespace tessera::kernels

@@ -18,4 +18,9 @@ std::int64_t query_block(const Shape& q, const Shape& k, std::int64_t max_score_
 graph::Value lower_attention(graph::Writer& writer, const graph::OpCall& call,
                              std::span<const graph::Value> operands, std::int64_t max_score_bytes);
 
+// rope(x, cos, sin): (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin) for the pairs of the last axis, which are
+// neighbours, or a half apart.
+graph::Value lower_rope(graph::Writer& writer, const graph::OpCall& call,
+                        std::span<const graph::Value> operands);
+
 }  // namespace tessera::kernels

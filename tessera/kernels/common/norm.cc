@@ -1,3 +1,5 @@
+#include "tessera/kernels/common/norm.h"
+
 #include <cmath>
 #include <limits>
 
@@ -41,15 +43,6 @@ Value layer_norm(Writer& w, const OpCall& call, Operands x) {
   int last = x[0].type.shape.rank() - 1;
   Value wide = w.convert(x[0], compute_dtype(x[0].type.dtype));
   Value y = normalise(w, wide, {last}, call.attributes.get<double>("eps"));
-  return w.convert(scale_and_shift(w, y, x.subspan(1), last), call.result.dtype);
-}
-
-Value rms_norm(Writer& w, const OpCall& call, Operands x) {
-  int last = x[0].type.shape.rank() - 1;
-  Value wide = w.convert(x[0], compute_dtype(x[0].type.dtype));
-  Value square = mean_over(w, w.binary("multiply", wide, wide), {last});
-  Value scale = w.unary("rsqrt", w.binary("add", square, call.attributes.get<double>("eps")));
-  Value y = w.binary("multiply", wide, broadcast_back(w, scale, wide.type.shape, Ints{last}));
   return w.convert(scale_and_shift(w, y, x.subspan(1), last), call.result.dtype);
 }
 
@@ -108,9 +101,18 @@ Value max(Writer& w, const OpCall& call, Operands x) {
 
 }  // namespace
 
+Value lower_rms_norm(Writer& w, const OpCall& call, Operands x) {
+  int last = x[0].type.shape.rank() - 1;
+  Value wide = w.convert(x[0], compute_dtype(x[0].type.dtype));
+  Value square = mean_over(w, w.binary("multiply", wide, wide), {last});
+  Value scale = w.unary("rsqrt", w.binary("add", square, call.attributes.get<double>("eps")));
+  Value y = w.binary("multiply", wide, broadcast_back(w, scale, wide.type.shape, Ints{last}));
+  return w.convert(scale_and_shift(w, y, x.subspan(1), last), call.result.dtype);
+}
+
 void register_norm(graph::LoweringTable& t) {
   t.add(graph::kLayerNorm.name, layer_norm);
-  t.add(graph::kRmsNorm.name, rms_norm);
+  t.add(graph::kRmsNorm.name, lower_rms_norm);
   t.add(graph::kGroupNorm.name, group_norm);
   t.add(graph::kSoftmax.name, softmax);
   t.add(graph::kSum.name, sum);

@@ -1,12 +1,10 @@
 #include "tessera/kernels/tpu/attention.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tessera/graph/shape_rules.h"
 #include "tessera/kernels/common/attention.h"
-#include "tessera/kernels/registry.h"
+#include "tessera/kernels/tpu/call.h"
 
 namespace tessera::kernels::tpu {
 namespace {
@@ -41,39 +39,6 @@ graph::Value bias_operand(Writer& w, const graph::Value& bias, std::int64_t keys
   full.set(3, keys);
   graph::Value b = w.broadcast_to(bias, full);
   return full[2] == 1 ? w.convert(b, DType::kF32) : b;
-}
-
-std::string layout(const Shape& shape) {
-  std::string order;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis)
-    order += fmt::format("{}{}", order.empty() ? "" : ", ", axis);
-  return fmt::format("dense<[{}]> : tensor<{}xindex>", order, shape.rank());
-}
-
-// A string in MLIR's text.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (char c : text)
-    out += c == '"' ? std::string("\\22") : c == '\\' ? std::string("\\5C") : std::string(1, c);
-  return out;
-}
-
-graph::Value call_kernel(Writer& w, std::string_view name, std::string_view config,
-                         std::span<const graph::Value> operands, const graph::TensorType& result) {
-  std::string names, types, layouts;
-  for (const graph::Value& x : operands) {
-    std::string_view comma = names.empty() ? "" : ", ";
-    names.append(comma).append(x.name);
-    types.append(comma).append(graph::stablehlo_type(x.type));
-    layouts.append(comma).append(layout(x.type.shape));
-  }
-  return w.line(
-      result,
-      fmt::format(
-          "stablehlo.custom_call @tpu_custom_call({}) {{backend_config = \"{}\", kernel_name = \"{}\", "
-          "operand_layouts = [{}], result_layouts = [{}]}}",
-          names, escaped(config), name, layouts, layout(result.shape)),
-      fmt::format("({}) -> {}", types, graph::stablehlo_type(result)));
 }
 
 }  // namespace
@@ -170,9 +135,3 @@ graph::Value lower_attention(Writer& w, const OpCall& call, std::span<const grap
 }
 
 }  // namespace tessera::kernels::tpu
-
-namespace tessera::kernels {
-
-void register_tpu(graph::LoweringTable& t) { t.add(graph::kAttention.name, tpu::lower_attention, "tpu"); }
-
-}  // namespace tessera::kernels
