@@ -39,7 +39,7 @@ Json describe(const pjrt::PluginRegistry& registry, const std::string& name) {
     out["plugin"] = plugin->path().string();
     pjrt::Version version = plugin->version();
     out["pjrt_api"] = fmt::format("{}.{}", version.major, version.minor);
-    add_client(out, *plugin->create_client());
+    add_client(out, *pjrt::create_client(*plugin, name));
   } catch (const Error& e) {
     out["error"] = console::one_line(e.what());
   }

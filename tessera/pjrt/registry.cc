@@ -8,6 +8,7 @@
 
 #include "tessera/base/env.h"
 #include "tessera/base/error.h"
+#include "tessera/pjrt/tpu_host.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -61,14 +62,11 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-int count_paths(std::initializer_list<const char*> patterns) {
-  int count = 0;
-  for (const char* pattern : patterns) {
-    glob_t found{};
-    if (glob(pattern, GLOB_NOSORT, nullptr, &found) == 0) count += static_cast<int>(found.gl_pathc);
-    globfree(&found);
-  }
-  return count;
+bool has_nvidia_device() {
+  glob_t found{};
+  bool any = glob("/dev/nvidia[0-9]*", GLOB_NOSORT, nullptr, &found) == 0;
+  globfree(&found);
+  return any;
 }
 
 // Settings that a plugin reads when it is loaded; those of the user win.
@@ -85,9 +83,16 @@ void prepare_environment(std::string_view device) {
   setenv("TPU_WORKER_HOSTNAMES", "localhost", /*overwrite=*/0);
 }
 
+// Without what ends a sentence.
+std::string_view strip_end(std::string_view text) {
+  while (!text.empty() && (text.back() == '.' || text.back() == '\n' || text.back() == ' '))
+    text.remove_suffix(1);
+  return text;
+}
+
 }  // namespace
 
-int tpu_chips() { return count_paths({"/dev/accel[0-9]*", "/dev/vfio/[0-9]*"}); }
+int tpu_chips() { return count_tpu_chips(); }
 
 const std::vector<std::string>& device_names() {
   static const std::vector<std::string> names = [] {
@@ -149,7 +154,7 @@ std::optional<fs::path> PluginRegistry::find(std::string_view device) const {
 bool PluginRegistry::promising(std::string_view device) const {
   if (!find(device)) return false;
   if (!named_places(device).empty() || device == "cpu") return true;
-  return device == "tpu" ? tpu_chips() > 0 : count_paths({"/dev/nvidia[0-9]*"}) > 0;
+  return device == "tpu" ? tpu_chips() > 0 : has_nvidia_device();
 }
 
 std::shared_ptr<const Plugin> PluginRegistry::load(std::string_view device) const {
@@ -166,6 +171,18 @@ std::shared_ptr<const Plugin> PluginRegistry::load(std::string_view device) cons
   }
   prepare_environment(device);
   return Plugin::load(*path);
+}
+
+std::shared_ptr<const Client> create_client(const Plugin& plugin, std::string_view device,
+                                            const NamedValues& options) {
+  try {
+    return plugin.create_client(options);
+  } catch (const Error& e) {
+    if (device != "tpu") throw;
+    std::string why = explain_tpu_host();
+    if (why.empty()) throw;
+    throw Error(e.code(), fmt::format("{}; {}", strip_end(e.what()), why));
+  }
 }
 
 }  // namespace tessera::pjrt

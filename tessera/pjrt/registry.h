@@ -46,6 +46,11 @@ class PluginRegistry {
   std::vector<std::pair<std::string, std::filesystem::path>> registered_;
 };
 
+// A client of the plugin that serves `device`. Where a TPU cannot be had the error says why, as far as the
+// machine shows it (tpu_host.h).
+std::shared_ptr<const Client> create_client(const Plugin& plugin, std::string_view device,
+                                            const NamedValues& options = {});
+
 // TPU chips that this machine shows, by their device files; 0 elsewhere. Loads nothing.
 int tpu_chips();
 

@@ -102,7 +102,7 @@ struct Context::Impl {
     if (device != "cpu")
       std::erase_if(its_options, [](const auto& o) { return o.first.starts_with("cpu_"); });
     std::shared_ptr<const pjrt::Plugin> plugin = plugins->load(device);
-    state->client = plugin->create_client(its_options);
+    state->client = pjrt::create_client(*plugin, device, its_options);
     kernels::register_handlers(*plugin, state->client->platform_name());
     for (std::size_t i = 0; i < state->client->devices().size(); ++i) {
       state->accounts.push_back(
