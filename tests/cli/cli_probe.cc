@@ -15,10 +15,12 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/checkpoint/safetensors.h"
@@ -42,6 +44,9 @@ void print_png(const fs::path& file) {
   tessera::image::PngFile png = tessera::image::read_png(file);
   std::cout << png.image.width << 'x' << png.image.height << '\n';
   for (const auto& [keyword, text] : png.text) std::cout << keyword << '=' << text << '\n';
+  const auto& pixels = png.image.pixels;
+  std::string_view bytes(reinterpret_cast<const char*>(pixels.data()), pixels.size());
+  std::cout << "pixels " << std::hash<std::string_view>()(bytes) << '\n';
 }
 
 // The tensor as one row.
