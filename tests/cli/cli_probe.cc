@@ -1,8 +1,8 @@
 // Looks into what the program wrote, and damages checkpoints for tests.
 // usage: cli_probe json POINTER...       reads one JSON object from standard input, prints the values at the
 // pointers
-//        cli_probe png FILE              prints "WIDTHxHEIGHT", a line KEYWORD=TEXT for each text chunk, and
-//        a hash of the pixels cli_probe tensors FILE          prints the names in a safetensors file
+//        cli_probe png FILE              prints "WIDTHxHEIGHT", lines KEYWORD=TEXT, and a hash of the pixels
+//        cli_probe tensors FILE          prints the names in a safetensors file
 //        cli_probe edit FILE drop NAME | rename NAME NEW | copy NAME NEW | flatten NAME | nan NAME
 //        cli_probe raw FILE HEADER BYTES writes a safetensors file with that header and so many zero bytes of
 //        data
