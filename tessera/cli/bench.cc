@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Request : RunOptions {
   std::optional<std::string> model;
   std::string component;
-  pipelines::LoneInput input;
+  pipelines::CallSizes sizes;
   int repeat = 3;
   std::optional<std::filesystem::path> trace;
 };
@@ -51,9 +51,9 @@ std::optional<Request> parse(const std::vector<std::string>& arguments) {
   std::optional<std::string> component = line.text("component");
   if (!component) throw UsageError("--component is missing");
   request.component = *component;
-  request.input.size = line.integer("size", 1, 1 << 16).value_or(512);
-  request.input.batch = line.integer("batch", 1, 1 << 10).value_or(1);
-  request.input.text_tokens = line.integer("text-tokens", 1, 1 << 16);
+  request.sizes.height = request.sizes.width = line.integer("size", 1, 1 << 16).value_or(512);
+  request.sizes.batch = line.integer("batch", 1, 1 << 10).value_or(1);
+  request.sizes.text_tokens = line.integer("text-tokens", 1, 1 << 16);
   request.repeat = line.small_integer("repeat", 1, 1000000).value_or(3);
   if (auto trace = line.text("trace")) request.trace = *trace;
   return request;
@@ -104,7 +104,7 @@ Json bench(const Request& request) {
     asked([&] { module.compile_repeated_blocks({.fullgraph = true}); });
 
   std::function<Tensor()> call = traced.event("input", "transfer", [&] {
-    return asked([&] { return lone->call(request.input, context, traced.mesh(), where.dtype); });
+    return asked([&] { return lone->call(request.sizes, context, traced.mesh(), where.dtype); });
   });
   auto once = [&] {
     check_interrupt();
@@ -126,8 +126,8 @@ Json bench(const Request& request) {
   return {{"model", folder.path().string()},
           {"component", request.component},
           {"class", lone->class_name()},
-          {"size", request.input.size},
-          {"batch", request.input.batch},
+          {"size", request.sizes.height},
+          {"batch", request.sizes.batch},
           {"dtype", dtype_name(where.dtype)},
           {"device", device_text(where.device)},
           {"mode", mode_text(request)},

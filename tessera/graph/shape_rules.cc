@@ -243,6 +243,30 @@ TensorType infer_rope(std::string_view op, const Attributes&, Types t) {
   return t[0];
 }
 
+TensorType infer_qk_norm_rope(std::string_view op, const Attributes& a, Types t) {
+  auto streams = static_cast<std::size_t>(a.get<std::int64_t>("streams"));
+  bool norm = a.get<bool>("norm"), rope = a.get<bool>("rope");
+  std::string_view wants =
+      "wants streams [B, S, H, D], a weight [D] for each to norm them, and f32 cos, sin [S, D] with even D "
+      "to "
+      "rotate them";
+  expect(streams > 0 && t.size() == (norm ? 2 : 1) * streams + (rope ? 2 : 0), op, t, wants);
+  TensorType out = t[0];
+  expect(dtype_is_float(out.dtype) && out.shape.rank() == 4, op, t, wants);
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < streams; ++i) {
+    Shape like = out.shape;
+    if (t[i].shape.rank() == 4) like.set(1, t[i].shape[1]);
+    expect(t[i].dtype == out.dtype && t[i].shape == like, op, t, wants);
+    expect(!norm || t[streams + i] == TensorType{out.dtype, {like[3]}}, op, t, wants);
+    rows += like[1];
+  }
+  out.shape.set(1, rows);
+  const TensorType table{DType::kF32, {rows, out.shape[3]}};
+  expect(!rope || (out.shape[3] % 2 == 0 && t[t.size() - 2] == table && t.back() == table), op, t, wants);
+  return out;
+}
+
 TensorType infer_all_reduce(std::string_view op, const Attributes& a, Types t) {
   expect(dtype_is_float(t[0].dtype), op, t, "wants a floating-point operand");
   expect(a.get<std::int64_t>("ranks") > 0, op, t, "wants at least one rank");
@@ -314,6 +338,7 @@ const OpDef kGroupNorm{"group_norm", infer_group_norm};
 const OpDef kSoftmax{"softmax", infer_norm};
 const OpDef kAttention{"attention", infer_attention};
 const OpDef kRope{"rope", infer_rope};
+const OpDef kQkNormRope{"qk_norm_rope", infer_qk_norm_rope};
 const OpDef kModulate{"modulate", infer_modulate};
 const OpDef kGatedAdd{"gated_add", infer_gated_add};
 const OpDef kTimestepEmbedding{"timestep_embedding", infer_timestep_embedding};
@@ -322,53 +347,30 @@ const OpDef kToImage{"to_image", infer_to_image};
 const OpDef kAllReduce{"all_reduce", infer_all_reduce};
 
 std::span<const OpDef* const> all_operations() {
-  static constexpr const OpDef* kAll[] = {&kNegate,
-                                          &kExp,
-                                          &kTanh,
-                                          &kSin,
-                                          &kCos,
-                                          &kSqrt,
-                                          &kRsqrt,
-                                          &kSigmoid,
-                                          &kSilu,
-                                          &kGelu,
-                                          &kGeluTanh,
-                                          &kQuickGelu,
-                                          &kRelu,
-                                          &kAdd,
-                                          &kSubtract,
-                                          &kMultiply,
-                                          &kDivide,
-                                          &kMaximum,
-                                          &kMinimum,
-                                          &kAffine,
-                                          &kCast,
-                                          &kReshape,
-                                          &kBroadcastTo,
-                                          &kTranspose,
-                                          &kSlice,
-                                          &kConcatenate,
-                                          &kPad,
-                                          &kSum,
-                                          &kMean,
-                                          &kMax,
-                                          &kLinear,
-                                          &kMatmul,
-                                          &kConv2d,
-                                          &kUpsampleNearest2x,
-                                          &kEmbedding,
-                                          &kTakeRows,
-                                          &kLayerNorm,
-                                          &kRmsNorm,
-                                          &kGroupNorm,
-                                          &kSoftmax,
-                                          &kAttention,
-                                          &kRope,
-                                          &kModulate,
-                                          &kGatedAdd,
-                                          &kTimestepEmbedding,
-                                          &kAllFinite,
-                                          &kToImage,
+  static constexpr const OpDef* kAll[] = {&kNegate,      &kExp,
+                                          &kTanh,        &kSin,
+                                          &kCos,         &kSqrt,
+                                          &kRsqrt,       &kSigmoid,
+                                          &kSilu,        &kGelu,
+                                          &kGeluTanh,    &kQuickGelu,
+                                          &kRelu,        &kAdd,
+                                          &kSubtract,    &kMultiply,
+                                          &kDivide,      &kMaximum,
+                                          &kMinimum,     &kAffine,
+                                          &kCast,        &kReshape,
+                                          &kBroadcastTo, &kTranspose,
+                                          &kSlice,       &kConcatenate,
+                                          &kPad,         &kSum,
+                                          &kMean,        &kMax,
+                                          &kLinear,      &kMatmul,
+                                          &kConv2d,      &kUpsampleNearest2x,
+                                          &kEmbedding,   &kTakeRows,
+                                          &kLayerNorm,   &kRmsNorm,
+                                          &kGroupNorm,   &kSoftmax,
+                                          &kAttention,   &kRope,
+                                          &kQkNormRope,  &kModulate,
+                                          &kGatedAdd,    &kTimestepEmbedding,
+                                          &kAllFinite,   &kToImage,
                                           &kAllReduce};
   return kAll;
 }

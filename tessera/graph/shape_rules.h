@@ -54,6 +54,10 @@ extern const OpDef kSoftmax;
 extern const OpDef kAttention;
 // x [B, S, H, D], cos and sin f32 [S, D]: pairs (2i, 2i+1) are rotated.
 extern const OpDef kRope;
+// Queries or keys on their way to attention: streams x [B, S_i, H, D], an RMS norm weight [D] for each (with
+// the attribute norm), cos and sin f32 [S, D] with S the sum of S_i (with rope) -> [B, S, H, D]. Attributes:
+// streams (int64), norm, rope, halves (bool), eps (double).
+extern const OpDef kQkNormRope;
 // x [B, S, D], shift and scale [B, D] -> x * (1 + scale) + shift.
 extern const OpDef kModulate;
 // residual [B, S, D], gate [B, D], x [B, S, D] -> residual + gate * x.

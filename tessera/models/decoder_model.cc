@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/nn/transformer_parts.h"
 #include "tessera/ops/ops.h"
 
 namespace tessera::models {
@@ -75,11 +77,12 @@ struct DecoderModel::Layer : nn::Located {
   }
 
   Tensor attend(const Tensor& x, const Tensor& mask, const nn::RopeTables& rope) const {
-    Tensor q = nn::split_heads(q_proj(x), head_dim), k = nn::split_heads(k_proj(x), head_dim);
-    if (q_norm) q = (*q_norm)(q);
-    if (k_norm) k = (*k_norm)(k);
-    q = ops::rope(q, rope.cos, rope.sin, /*halves=*/true);
-    k = ops::rope(k, rope.cos, rope.sin, /*halves=*/true);
+    auto rotated = [&](const nn::Linear& projection, const std::unique_ptr<nn::RmsNorm>& norm) {
+      const nn::RmsNorm* norms[] = {norm.get()};
+      return nn::norm_and_rotate(std::array{nn::split_heads(projection(x), head_dim)},
+                                 std::span(norms, norm ? 1 : 0), &rope, /*halves=*/true);
+    };
+    Tensor q = rotated(q_proj, q_norm), k = rotated(k_proj, k_norm);
     Tensor v = nn::split_heads(v_proj(x), head_dim);
     return o_proj(nn::merge_heads(ops::attention(q, k, v, mask, scale, /*causal=*/true)));
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "tessera/base/error.h"
 #include "tessera/ops/ops.h"
 
@@ -124,10 +126,7 @@ struct Flux2Transformer::DoubleBlock : nn::Located {
     x = i[kAttention].apply(x);
     y = t[kAttention].apply(y);
 
-    Tensor q = ops::concatenate({text.query(y), image.query(x)}, 1);
-    Tensor k = ops::concatenate({text.key(y), image.key(x)}, 1);
-    Tensor v = ops::concatenate({text.value(y), image.value(x)}, 1);
-    Tensor attended = nn::rotated_attention(q, k, v, rope);
+    Tensor attended = nn::attend(nn::project_jointly(text, y, image, x, &rope));
     std::int64_t text_tokens = in.text.dim(1);
     Tensor image_out = to_out(ops::slice(attended, 1, text_tokens, attended.dim(1)));
     Tensor text_out = to_add_out(ops::slice(attended, 1, 0, text_tokens));
@@ -174,7 +173,10 @@ struct Flux2Transformer::SingleBlock : nn::Located {
     auto part = [&](std::int64_t i) {
       return nn::split_heads(ops::slice(h, 2, i * inner_dim, (i + 1) * inner_dim), head_dim);
     };
-    Tensor attended = nn::rotated_attention(norm_q(part(0)), norm_k(part(1)), part(2), rope);
+    auto rotated = [&](std::int64_t i, const nn::RmsNorm& head_norm) {
+      return nn::norm_and_rotate(std::array{part(i)}, std::array{&head_norm}, &rope);
+    };
+    Tensor attended = nn::attend({rotated(0, norm_q), rotated(1, norm_k), part(2)});
     Tensor mlp = swiglu(ops::slice(h, 2, 3 * inner_dim, h.dim(2)));
     return ops::gated_add(x, modulation.gate, to_out(ops::concatenate({attended, mlp}, 2)));
   }

@@ -91,10 +91,7 @@ struct FluxTransformer::DoubleBlock : nn::Located {
     report_norm("norm1", x, i);
     report_norm("norm1_context", y, t);
 
-    Tensor q = ops::concatenate({text.query(y), image.query(x)}, 1);
-    Tensor k = ops::concatenate({text.key(y), image.key(x)}, 1);
-    Tensor v = ops::concatenate({text.value(y), image.value(x)}, 1);
-    Tensor attended = nn::rotated_attention(q, k, v, rope);
+    Tensor attended = nn::attend(nn::project_jointly(text, y, image, x, &rope));
     std::int64_t text_tokens = encoder.dim(1);
     Tensor image_out = to_out(ops::slice(attended, 1, text_tokens, attended.dim(1)));
     Tensor text_out = to_add_out(ops::slice(attended, 1, 0, text_tokens));
@@ -135,8 +132,7 @@ struct FluxTransformer::SingleBlock : nn::Located {
     std::vector<Tensor> c = norm.condition(temb);
     Tensor h = ops::modulate(norm.norm(x), c[kShift], c[kScale]);
     Tensor mlp = ops::gelu_tanh(proj_mlp(h));
-    Tensor attended =
-        nn::rotated_attention(projections.query(h), projections.key(h), projections.value(h), rope);
+    Tensor attended = nn::attend(projections(h, &rope));
     return ops::gated_add(x, c[kGate], proj_out(ops::concatenate({attended, mlp}, 2)));
   }
 

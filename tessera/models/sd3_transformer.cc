@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "tessera/base/error.h"
@@ -17,11 +16,6 @@ constexpr double kNormEps = 1e-6;
 nn::HeadProjections projections_of(const nn::Scope& scope, const Sd3TransformerConfig& c, bool added) {
   return {scope, c.num_attention_heads, c.attention_head_dim, added,
           c.qk_norm ? std::optional(kNormEps) : std::nullopt};
-}
-
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) {
-  double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));
-  return nn::merge_heads(ops::attention(q, k, v, {}, scale, false));
 }
 
 }  // namespace
@@ -108,8 +102,7 @@ struct Sd3Transformer::Block : nn::Located {
     report("attn.0", attended.image);
     Streams out{ops::gated_add(hidden, i[kGateAttention], attended.image), {}};
     if (image_alone) {
-      Tensor alone = (*to_out_alone)(
-          attend(image_alone->query(x_alone), image_alone->key(x_alone), image_alone->value(x_alone)));
+      Tensor alone = (*to_out_alone)(nn::attend((*image_alone)(x_alone)));
       report("attn2", alone);
       out.image = ops::gated_add(out.image, i[kGateAlone], alone);
     }
@@ -133,10 +126,8 @@ struct Sd3Transformer::Block : nn::Located {
 
   // Picture before text. Where the text ends here, nothing asks on its behalf.
   Streams attend_together(const Tensor& x, const Tensor& y) const {
-    Tensor k = ops::concatenate({image.key(x), text.key(y)}, 1);
-    Tensor v = ops::concatenate({image.value(x), text.value(y)}, 1);
-    if (!to_add_out) return {to_out(attend(image.query(x), k, v)), {}};
-    Tensor attended = attend(ops::concatenate({image.query(x), text.query(y)}, 1), k, v);
+    Tensor attended = nn::attend(nn::project_jointly(image, x, text, y, nullptr, to_add_out.has_value()));
+    if (!to_add_out) return {to_out(attended), {}};
     std::int64_t image_tokens = x.dim(1);
     return {to_out(ops::slice(attended, 1, 0, image_tokens)),
             (*to_add_out)(ops::slice(attended, 1, image_tokens, attended.dim(1)))};

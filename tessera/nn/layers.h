@@ -74,6 +74,9 @@ class RmsNorm : Located {
  public:
   RmsNorm(const Scope& scope, std::int64_t width, double eps);
   Tensor operator()(const Tensor& x) const;
+  using Located::where;
+  const Tensor& weight() const { return weight_.tensor(); }
+  double eps() const { return eps_; }
 
  private:
   Parameter weight_;

@@ -56,17 +56,43 @@ HeadProjections::HeadProjections(const Scope& scope, std::int64_t heads, std::in
   }
 }
 
-Tensor HeadProjections::query(const Tensor& x) const {
-  Tensor q = split_heads(q_(x), head_dim_);
-  return norm_q_ ? (*norm_q_)(q) : q;
+Tensor norm_and_rotate(std::span<const Tensor> streams, std::span<const RmsNorm* const> norms,
+                       const RopeTables* rope, bool halves) {
+  if (norms.empty() && rope == nullptr)
+    return streams.size() == 1 ? streams[0] : ops::concatenate(streams, 1);
+  std::vector<Tensor> weights;
+  for (const RmsNorm* norm : norms) weights.push_back(norm->weight());
+  std::optional<graph::ScopedLocation> location;
+  if (!norms.empty()) location.emplace(norms[0]->where());
+  return ops::qk_norm_rope(streams, weights, norms.empty() ? 0 : norms[0]->eps(),
+                           rope != nullptr ? rope->cos : Tensor(), rope != nullptr ? rope->sin : Tensor(),
+                           halves);
 }
 
-Tensor HeadProjections::key(const Tensor& x) const {
-  Tensor k = split_heads(k_(x), head_dim_);
-  return norm_k_ ? (*norm_k_)(k) : k;
+Heads HeadProjections::operator()(const Tensor& x, const RopeTables* rope) const {
+  auto ready = [&](const Linear& projection, const std::optional<RmsNorm>& norm) {
+    const RmsNorm* norms[] = {norm ? &*norm : nullptr};
+    return norm_and_rotate(std::array{split_heads(projection(x), head_dim_)}, std::span(norms, norm ? 1 : 0),
+                           rope);
+  };
+  return {ready(q_, norm_q_), ready(k_, norm_k_), split_heads(v_(x), head_dim_)};
 }
 
-Tensor HeadProjections::value(const Tensor& x) const { return split_heads(v_(x), head_dim_); }
+Heads project_jointly(const HeadProjections& first, const Tensor& x, const HeadProjections& second,
+                      const Tensor& y, const RopeTables* rope, bool second_asks) {
+  // What each stream has at `projection`, and its norm there.
+  auto ready = [&](Linear HeadProjections::*projection, std::optional<RmsNorm> HeadProjections::*norm,
+                   std::size_t streams) {
+    std::vector<Tensor> parts{split_heads((first.*projection)(x), first.head_dim_)};
+    if (streams > 1) parts.push_back(split_heads((second.*projection)(y), second.head_dim_));
+    std::vector<const RmsNorm*> norms;
+    if (norm != nullptr && first.*norm) norms = {&*(first.*norm), &*(second.*norm)};
+    if (norms.size() > streams) norms.resize(streams);
+    return norm_and_rotate(parts, norms, norm != nullptr ? rope : nullptr);
+  };
+  return {ready(&HeadProjections::q_, &HeadProjections::norm_q_, second_asks ? 2 : 1),
+          ready(&HeadProjections::k_, &HeadProjections::norm_k_, 2), ready(&HeadProjections::v_, nullptr, 2)};
+}
 
 void share_projections(TensorParallelPlan& plan, const std::string& scope, std::int64_t heads,
                        std::int64_t head_dim, bool added) {
@@ -86,10 +112,9 @@ void share_feed_forward(TensorParallelPlan& plan, const std::string& scope, std:
   plan.add(scope + ".net.2", rowwise(4 * dim));
 }
 
-Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const RopeTables& rope) {
-  double scale = 1.0 / std::sqrt(static_cast<double>(q.dim(3)));
-  return merge_heads(ops::attention(ops::rope(q, rope.cos, rope.sin), ops::rope(k, rope.cos, rope.sin), v, {},
-                                    scale, false));
+Tensor attend(const Heads& heads) {
+  double scale = 1.0 / std::sqrt(static_cast<double>(heads.q.dim(3)));
+  return merge_heads(ops::attention(heads.q, heads.k, heads.v, {}, scale, false));
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,22 +66,38 @@ class GeluFeedForward {
   Linear in_, out_;
 };
 
-// Queries, keys and values [B, S, heads, D] of one stream [B, S, dim]; queries and keys go through an
-// RMS norm over each head where `norm_eps` is given. `added` chooses the names of the second stream of an
-// attention over two (add_q_proj for to_q, ...).
+// What attention takes: [B, S, heads, D], keys and values maybe of fewer heads.
+struct Heads {
+  Tensor q, k, v;
+};
+
+// Queries, or keys, [B, S_i, heads, D] of streams that meet in one attention: each through its norm (none
+// where `norms` is empty), then joined along the tokens and, with tables, rotated.
+Tensor norm_and_rotate(std::span<const Tensor> streams, std::span<const RmsNorm* const> norms,
+                       const RopeTables* rope, bool halves = false);
+
+// The projections of one stream [B, S, dim] to queries, keys and values, and the RMS norms over each head of
+// the first two where `norm_eps` is given. `added` chooses the names of the second stream of an attention
+// over two (add_q_proj for to_q, ...).
 class HeadProjections {
  public:
   HeadProjections(const Scope& scope, std::int64_t heads, std::int64_t head_dim, bool added,
                   std::optional<double> norm_eps, bool bias = true);
-  Tensor query(const Tensor& x) const;
-  Tensor key(const Tensor& x) const;
-  Tensor value(const Tensor& x) const;
+  // Of one stream alone.
+  Heads operator()(const Tensor& x, const RopeTables* rope = nullptr) const;
 
  private:
+  friend Heads project_jointly(const HeadProjections&, const Tensor&, const HeadProjections&, const Tensor&,
+                               const RopeTables*, bool);
   std::int64_t head_dim_;
   Linear q_, k_, v_;
   std::optional<RmsNorm> norm_q_, norm_k_;
 };
+
+// Of two streams [B, S_i, dim] that meet in one attention, joined in the order in which they are given.
+// Without `second_asks` the queries are the first's alone.
+Heads project_jointly(const HeadProjections& first, const Tensor& x, const HeadProjections& second,
+                      const Tensor& y, const RopeTables* rope = nullptr, bool second_asks = true);
 
 // How the ranks share out what is between a norm and the addition to its stream: the heads of projections,
 // and the layer that puts them together; the hidden width of a GeluFeedForward. `scope` as in
@@ -91,7 +108,7 @@ void share_output(TensorParallelPlan& plan, const std::string& layer, std::int64
                   std::int64_t head_dim);
 void share_feed_forward(TensorParallelPlan& plan, const std::string& scope, std::int64_t dim);
 
-// Attention of queries and keys that are rotated first: [B, S, heads, D] -> [B, S, heads * D].
-Tensor rotated_attention(const Tensor& q, const Tensor& k, const Tensor& v, const RopeTables& rope);
+// Attention without a mask, scaled by 1 / sqrt(D): [B, S, heads * D].
+Tensor attend(const Heads& heads);
 
 }  // namespace tessera::nn

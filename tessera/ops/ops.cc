@@ -181,6 +181,20 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool halves) 
   return record(graph::kRope, {{"halves", halves}}, {x, cos, sin});
 }
 
+Tensor qk_norm_rope(std::span<const Tensor> streams, std::span<const Tensor> weights, double eps,
+                    const Tensor& cos, const Tensor& sin, bool halves) {
+  std::vector<Tensor> operands(streams.begin(), streams.end());
+  operands.insert(operands.end(), weights.begin(), weights.end());
+  if (cos) operands.insert(operands.end(), {cos, sin});
+  return record(graph::kQkNormRope,
+                {{"streams", static_cast<std::int64_t>(streams.size())},
+                 {"norm", !weights.empty()},
+                 {"rope", static_cast<bool>(cos)},
+                 {"halves", halves},
+                 {"eps", eps}},
+                operands);
+}
+
 Tensor modulate(const Tensor& x, const Tensor& shift, const Tensor& scale) {
   return record(graph::kModulate, {}, {x, shift, scale});
 }

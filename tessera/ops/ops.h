@@ -92,6 +92,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 // Rotates pairs of the last axis: (2i, 2i+1), or with `halves` (i, i + D/2). x [B, S, H, D], cos and sin f32
 // [S, D].
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool halves = false);
+// Queries or keys on their way to attention: each stream [B, S_i, H, D] through an RMS norm over its heads
+// with its own weight [D] (no weights: none), then all joined to [B, S, H, D] and rotated as by rope, with
+// cos and sin [S, D] (without them not). The numbers are those of rms_norm, concatenate and rope.
+Tensor qk_norm_rope(std::span<const Tensor> streams, std::span<const Tensor> weights, double eps,
+                    const Tensor& cos = {}, const Tensor& sin = {}, bool halves = false);
 // x * (1 + scale) + shift: x [B, S, D], shift and scale [B, D].
 Tensor modulate(const Tensor& x, const Tensor& shift, const Tensor& scale);
 // residual + gate * x: residual and x [B, S, D], gate [B, D].

@@ -17,6 +17,7 @@
 #include "tessera/pipelines/arguments.h"
 #include "tessera/pipelines/batch.h"
 #include "tessera/pipelines/call.h"
+#include "tessera/pipelines/component_call.h"
 #include "tessera/pipelines/decode.h"
 #include "tessera/pipelines/denoise.h"
 #include "tessera/pipelines/loading.h"
@@ -55,7 +56,7 @@ const Flux2Variant& dev_variant() {
                                     {"Mistral3ForConditionalGeneration"},
                                     {"PixtralProcessor"},
                                     "Mistral",
-                                    {10, 20, 30},
+                                    {kMistral3OutLayers.begin(), kMistral3OutLayers.end()},
                                     true,
                                     load_text_encoder<models::Mistral3TextModel, models::Mistral3Config>};
   return variant;
@@ -66,7 +67,7 @@ const Flux2Variant& klein_variant() {
                                     {"Qwen3ForCausalLM"},
                                     {"Qwen2TokenizerFast", "Qwen2Tokenizer"},
                                     "Qwen",
-                                    {9, 18, 27},
+                                    {kQwen3OutLayers.begin(), kQwen3OutLayers.end()},
                                     false,
                                     load_text_encoder<models::Qwen3TextModel, models::Qwen3Config>};
   return variant;

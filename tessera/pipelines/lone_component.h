@@ -1,22 +1,13 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "tessera/checkpoint/model_folder.h"
+#include "tessera/pipelines/component_call.h"
 #include "tessera/pipelines/residence.h"
 
 namespace tessera::pipelines {
-
-// The sizes of a component's random input.
-struct LoneInput {
-  std::int64_t size = 512;  // of the square picture, pixels
-  std::int64_t batch = 1;
-  std::optional<std::int64_t> text_tokens = {};  // not given: 333, or as many as the text encoder can take
-};
 
 // One component of a checkpoint, of any pipeline, to be run by itself on random input. Needs no tokenizer.
 class LoneComponent {
@@ -32,8 +23,8 @@ class LoneComponent {
   virtual const std::string& class_name() const = 0;
   // Uploads random input; the function that is returned does one call of the component, which is on that
   // mesh, and outlives it. Throws kInvalidArgument for sizes that the component cannot take.
-  virtual std::function<Tensor()> call(const LoneInput& input, Context& context, const graph::MeshPtr& mesh,
-                                       DType dtype) const = 0;
+  virtual ComponentCall call(const CallSizes& sizes, Context& context, const graph::MeshPtr& mesh,
+                             DType dtype) const = 0;
 };
 
 }  // namespace tessera::pipelines

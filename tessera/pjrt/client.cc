@@ -42,6 +42,21 @@ std::shared_ptr<Executable> wrap(std::shared_ptr<const Client> client, PJRT_Load
   return std::make_shared<Executable>(std::move(client), std::move(api), loaded, executable);
 }
 
+// Compiles, or loads, with what the plugin's compiler knows: another version of it may know other settings.
+template <typename Make>
+std::shared_ptr<Executable> with_known_settings(const CompileOptions& options, const Make& make) {
+  try {
+    return make(options);
+  } catch (const Error& error) {
+    if (options.settings.empty() ||
+        std::string_view(error.what()).find("No such compile option") == std::string_view::npos)
+      throw;
+    CompileOptions known = options;
+    known.settings.clear();
+    return make(known);
+  }
+}
+
 PJRT_Device* device_at(const std::vector<void*>& devices, int index) {
   if (index < 0 || static_cast<std::size_t>(index) >= devices.size()) {
     invalid_argument("there is no device {}: the client has {}, counted from 0", index, devices.size());
@@ -161,6 +176,12 @@ BufferPtr Client::buffer_from_host(std::span<const std::byte> data, DType dtype,
 }
 
 std::shared_ptr<Executable> Client::compile(std::string_view stablehlo, const CompileOptions& options) const {
+  return with_known_settings(options,
+                             [&](const CompileOptions& known) { return compile_as(stablehlo, known); });
+}
+
+std::shared_ptr<Executable> Client::compile_as(std::string_view stablehlo,
+                                               const CompileOptions& options) const {
   PJRT_Program program = make_program(stablehlo);
   std::string serialized = options.serialize();
   auto args = make_args<PJRT_Client_Compile_Args>(PJRT_Client_Compile_Args_STRUCT_SIZE);
@@ -173,6 +194,12 @@ std::shared_ptr<Executable> Client::compile(std::string_view stablehlo, const Co
 }
 
 std::shared_ptr<Executable> Client::deserialize(std::string_view bytes, const CompileOptions& options) const {
+  return with_known_settings(options,
+                             [&](const CompileOptions& known) { return deserialize_as(bytes, known); });
+}
+
+std::shared_ptr<Executable> Client::deserialize_as(std::string_view bytes,
+                                                   const CompileOptions& options) const {
   std::string serialized = options.serialize();
   auto args =
       make_args<PJRT_Executable_DeserializeAndLoad_Args>(PJRT_Executable_DeserializeAndLoad_Args_STRUCT_SIZE);
@@ -195,6 +222,12 @@ Topology::~Topology() {
 
 std::shared_ptr<Executable> Topology::compile(std::string_view stablehlo,
                                               const CompileOptions& options) const {
+  return with_known_settings(options,
+                             [&](const CompileOptions& known) { return compile_as(stablehlo, known); });
+}
+
+std::shared_ptr<Executable> Topology::compile_as(std::string_view stablehlo,
+                                                 const CompileOptions& options) const {
   PJRT_Program program = make_program(stablehlo);
   std::string serialized = options.serialize();
   auto args = make_args<PJRT_Compile_Args>(PJRT_Compile_Args_STRUCT_SIZE);

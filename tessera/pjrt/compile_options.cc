@@ -9,7 +9,10 @@
 namespace tessera::pjrt {
 namespace {
 
-constexpr int kExecutableBuildOptions = 3;                                  // in CompileOptionsProto
+constexpr int kExecutableBuildOptions = 3;  // in CompileOptionsProto
+constexpr int kEnvOptionOverrides = 7;      // there too: a map
+constexpr int kMapKey = 1, kMapValue = 2;
+constexpr int kIntField = 3;                                                // in OptionOverrideProto
 constexpr int kNumReplicas = 4, kNumPartitions = 5, kDeviceAssignment = 9;  // in ExecutableBuildOptionsProto
 constexpr int kOptimizationLevel = 24;                                      // there too
 constexpr std::uint64_t kO1 = 19;                                           // of ExecutionOptions.EffortLevel
@@ -37,6 +40,12 @@ void append_message(std::string& out, int field, const std::string& message) {
 
 }  // namespace
 
+void CompileOptions::set_for_platform(std::string_view platform) {
+  // libtpu keeps a program's largest weight in vector memory and loads it at the end of one call for the
+  // next, which will ask for another block's; what it would hold is worth more to activations.
+  if (platform == "tpu") settings["xla_msa_max_cross_program_prefetches"] = 0;
+}
+
 std::string CompileOptions::serialize() const {
   // XLA ends the process for less than one replica.
   if (num_replicas < 1) invalid_argument("compile: {} replicas; at least 1 is needed", num_replicas);
@@ -61,6 +70,13 @@ std::string CompileOptions::serialize() const {
   if (quick) append_int(build, kOptimizationLevel, kO1);
   std::string out;
   append_message(out, kExecutableBuildOptions, build);
+  for (const auto& [name, number] : settings) {
+    std::string value, entry;
+    append_int(value, kIntField, static_cast<std::uint64_t>(number));
+    append_message(entry, kMapKey, name);
+    append_message(entry, kMapValue, value);
+    append_message(out, kEnvOptionOverrides, entry);
+  }
   return out;
 }
 

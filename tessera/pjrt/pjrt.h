@@ -113,7 +113,11 @@ struct CompileOptions {
   // Less optimised (XLA's level O1) and compiled several times sooner: for a program whose sizes and costs
   // are wanted, which come out nearly the same.
   bool quick = false;
+  // Settings of the plugin's compiler, by its own names. If it refuses one, all are left out.
+  std::map<std::string, std::int64_t> settings = {};
 
+  // Settings for programs that take turns on a device of the platform, each with other weights than the last.
+  void set_for_platform(std::string_view platform);
   // The CompileOptionsProto that PJRT wants.
   std::string serialize() const;
 };
@@ -197,6 +201,8 @@ class Client : public std::enable_shared_from_this<Client> {
  private:
   friend class Plugin;
   Client() = default;
+  std::shared_ptr<Executable> compile_as(std::string_view stablehlo, const CompileOptions& options) const;
+  std::shared_ptr<Executable> deserialize_as(std::string_view bytes, const CompileOptions& options) const;
   std::shared_ptr<const Plugin> plugin_;
   std::shared_ptr<const Api> api_;
   void* client_ = nullptr;
@@ -223,6 +229,7 @@ class Topology {
  private:
   friend class Plugin;
   Topology() = default;
+  std::shared_ptr<Executable> compile_as(std::string_view stablehlo, const CompileOptions& options) const;
   std::shared_ptr<const Plugin> plugin_;
   std::shared_ptr<const Api> api_;
   void* topology_ = nullptr;

@@ -1,22 +1,32 @@
 #include "tessera/plan/components.h"
 
 #include <algorithm>
-#include <array>
 
 #include "tessera/base/error.h"
-#include "tessera/models/autoencoder_kl_flux2.h"
-#include "tessera/models/clip_text.h"
-#include "tessera/models/flux2_transformer.h"
-#include "tessera/models/flux_transformer.h"
-#include "tessera/models/mistral3.h"
-#include "tessera/models/qwen3.h"
-#include "tessera/models/sd3_transformer.h"
-#include "tessera/models/t5_encoder.h"
+#include "tessera/pipelines/component_call.h"
 
 namespace tessera::plan {
 namespace {
 
 constexpr std::int64_t kClipTokens = 77;
+
+class ShapeInputs : public pipelines::CallInputs {
+ public:
+  ShapeInputs(Context& context, Paper& paper, DType dtype)
+      : context_(context), paper_(paper), dtype_(dtype) {}
+  Context& context() const override { return context_; }
+  const graph::MeshPtr& mesh() const override { return paper_.mesh(); }
+  Tensor values(const Shape& shape) override { return paper_.tensor(dtype_, shape); }
+  Tensor numbers(float, std::int64_t batch) override { return paper_.tensor(DType::kF32, {batch}); }
+  std::vector<std::int32_t> ids(std::int64_t count, std::int64_t) override {
+    return std::vector<std::int32_t>(static_cast<std::size_t>(count), 1);
+  }
+
+ private:
+  Context& context_;
+  Paper& paper_;
+  DType dtype_;
+};
 
 class Recorder {
  public:
@@ -33,32 +43,14 @@ class Recorder {
   const ComponentWeights& weights() const { return weights_; }
 
   ComponentPlan plan() {
-    const std::string& kind = component_.class_name;
-    if (kind == "CLIPTextModel") {
-      clip<models::ClipTextModel>();
-    } else if (kind == "CLIPTextModelWithProjection") {
-      clip<models::ClipTextModelWithProjection>();
-    } else if (kind == "T5EncoderModel") {
-      t5();
-    } else if (kind == "Mistral3ForConditionalGeneration") {
-      decoder<models::Mistral3TextModel, models::Mistral3Config>(std::array{10, 20, 30});
-      out_.not_loaded = "layers above the 30th, the head and the vision tower";
-    } else if (kind == "Qwen3ForCausalLM") {
-      decoder<models::Qwen3TextModel, models::Qwen3Config>(std::array{9, 18, 27});
-      out_.not_loaded = "layers above the 27th and the head";
-    } else if (kind == "FluxTransformer2DModel") {
-      flux();
-    } else if (kind == "Flux2Transformer2DModel") {
-      flux2();
-    } else if (kind == "SD3Transformer2DModel") {
-      sd3();
-    } else if (kind == "AutoencoderKL") {
-      decode<models::AutoencoderKlDecoder, models::AutoencoderKlConfig>();
-    } else if (kind == "AutoencoderKLFlux2") {
-      decode<models::AutoencoderKlFlux2Decoder, models::AutoencoderKlFlux2Config>();
-    } else {
-      fail(ErrorCode::kUnimplemented, "{}: a {} cannot be planned", component_.name, kind);
-    }
+    bool known = false;
+    pipelines::for_each_model_class([&]<typename Class>(const Class& c) {
+      if (component_.class_name != c.name) return;
+      known = true;
+      record<typename Class::Model, typename Class::Config>(c.role);
+    });
+    if (!known)
+      fail(ErrorCode::kUnimplemented, "{}: a {} cannot be planned", component_.name, component_.class_name);
     return std::move(out_);
   }
 
@@ -68,16 +60,22 @@ class Recorder {
     return Config::from_json(nn::Config(component_.config, component_.name + " config"));
   }
   bool is_sd3() const { return model_.pipeline_class == "StableDiffusion3Pipeline"; }
-  std::int64_t steps() const { return r_.steps.value_or(model_.steps); }
-  std::int64_t rows() const { return r_.height / 16; }
-  std::int64_t columns() const { return r_.width / 16; }
-  std::int64_t text_tokens() const { return r_.max_sequence_length.value_or(is_sd3() ? 256 : 512); }
-  // Guidance runs the prompt and the negative prompt as one batch.
-  std::int64_t rows_of_batch() const { return is_sd3() ? 2 * r_.batch : r_.batch; }
-  Context& context() const { return *its_context_; }
-  const graph::MeshPtr& mesh() const { return its_paper_->mesh(); }
-  Tensor values(const Shape& shape) const { return its_paper_->tensor(r_.dtype, shape); }
-  Tensor numbers() const { return its_paper_->tensor(DType::kF32, {rows_of_batch()}); }
+  // What the call of a component is like: guidance runs the prompt and the negative prompt as one batch, and
+  // encodes them one after the other; Stable Diffusion's transformer gets what CLIP says and then what T5
+  // says.
+  pipelines::CallSizes sizes(pipelines::Role role) const {
+    pipelines::CallSizes out{r_.height, r_.width, r_.batch, {}};
+    bool transformer = role == pipelines::Role::kTransformer,
+         clip = component_.class_name.starts_with("CLIP");
+    if (is_sd3() && transformer) out.batch *= 2;
+    if (!clip) out.text_tokens = r_.max_sequence_length.value_or(is_sd3() ? 256 : 512);
+    if (is_sd3() && transformer) *out.text_tokens += kClipTokens;
+    return out;
+  }
+  std::int64_t calls(pipelines::Role role) const {
+    if (role == pipelines::Role::kTransformer) return r_.steps.value_or(model_.steps);
+    return is_sd3() && role == pipelines::Role::kTextEncoder ? 2 : 1;
+  }
 
   // How the pipelines would share the weights out.
   template <typename Model, typename Config>
@@ -90,25 +88,30 @@ class Recorder {
   }
 
   // Records one call of the model and takes over what was compiled.
-  template <typename Model, typename Config, typename F>
-  void record(std::int64_t calls, F&& call) {
+  template <typename Model, typename Config>
+  void record(pipelines::Role role) {
     Config its_config = config<Config>();
     nn::ParameterStore store(nn::ParameterStore::ShapesOnly{}, sharding<Model>(its_config));
     Model model(its_config, store.root());
     weights_ = {0, store.bytes(r_.dtype), store.plan_faults()};
-    if constexpr (requires { model.needs("", 0); })
-      store.want([&](std::string_view path) { return model.needs(path, needed_); });
+    pipelines::want_what_is_called(model, store);
     weights_.bytes = store.bytes(r_.dtype);
     weights_.not_loaded_bytes -= weights_.bytes;
     if (its_paper_ == nullptr) return;
-    store.place_shapes(mesh(), r_.dtype);
+    store.place_shapes(its_paper_->mesh(), r_.dtype);
     if (r_.exact) model.compile();
-    call(model);
+    // A decoder's one program takes longer to compile than all others together, and convolutions are laid out
+    // worse in parts of it.
+    its_paper_->set_quick(role == pipelines::Role::kDecoder && !r_.exact && !r_.as_run);
+    ShapeInputs inputs(*its_context_, *its_paper_, r_.dtype);
+    pipelines::prepare_call(model, sizes(role), inputs)();
+    its_paper_->set_quick(false);
     out_.name = component_.name;
     out_.class_name = component_.class_name;
     out_.weight_bytes = weights_.bytes;
     out_.not_loaded_bytes = weights_.not_loaded_bytes;
-    out_.calls = calls;
+    out_.calls = calls(role);
+    out_.not_loaded = not_loaded();
     out_.programs = its_paper_->take();
     for (const PlannedProgram& p : out_.programs) {
       auto runs = static_cast<double>(p.calls);
@@ -122,74 +125,12 @@ class Recorder {
     }
   }
 
-  template <typename Model>
-  void clip() {
-    Shape shape{r_.batch, kClipTokens};
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(shape.elements()), 1);
-    record<Model, models::ClipTextConfig>(is_sd3() ? 2 : 1,
-                                          [&](const Model& m) { m.forward(context(), mesh(), ids, shape); });
-  }
-
-  void t5() {
-    Shape shape{r_.batch, text_tokens()};
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(shape.elements()), 1);
-    record<models::T5Encoder, models::T5Config>(
-        is_sd3() ? 2 : 1, [&](const models::T5Encoder& m) { m.forward(context(), mesh(), ids, shape); });
-  }
-
-  template <typename Model, typename Config>
-  void decoder(std::array<int, 3> layers) {
-    Shape shape{r_.batch, text_tokens()};
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(shape.elements()), 1);
-    needed_ = layers.back();
-    record<Model, Config>(1, [&](const Model& m) { m.forward(context(), mesh(), ids, ids, shape, layers); });
-  }
-
-  void flux() {
-    record<models::FluxTransformer, models::FluxTransformerConfig>(
-        steps(), [&](const models::FluxTransformer& m) {
-          const auto& c = m.config();
-          nn::RopeTables rope = m.rope_tables(context(), mesh(), text_tokens(), rows(), columns());
-          m.forward(values({r_.batch, rows() * columns(), c.in_channels}),
-                    values({r_.batch, text_tokens(), c.joint_attention_dim}),
-                    values({r_.batch, c.pooled_projection_dim}), numbers(),
-                    c.guidance_embeds ? numbers() : Tensor(), rope);
-        });
-  }
-
-  void flux2() {
-    record<models::Flux2Transformer, models::Flux2TransformerConfig>(
-        steps(), [&](const models::Flux2Transformer& m) {
-          const auto& c = m.config();
-          nn::RopeTables rope = m.rope_tables(context(), mesh(), text_tokens(), rows(), columns());
-          m.forward(values({r_.batch, rows() * columns(), c.in_channels}),
-                    values({r_.batch, text_tokens(), c.joint_attention_dim}), numbers(),
-                    c.guidance_embeds ? numbers() : Tensor(), rope);
-        });
-  }
-
-  void sd3() {
-    record<models::Sd3Transformer, models::Sd3TransformerConfig>(
-        steps(), [&](const models::Sd3Transformer& m) {
-          const auto& c = m.config();
-          m.forward(values({rows_of_batch(), c.in_channels, r_.height / 8, r_.width / 8}),
-                    values({rows_of_batch(), kClipTokens + text_tokens(), c.joint_attention_dim}),
-                    values({rows_of_batch(), c.pooled_projection_dim}), numbers());
-        });
-  }
-
-  template <typename Model, typename Config>
-  void decode() {
-    // The one program takes longer to compile than all others together, and convolutions are laid out worse
-    // in parts of it.
-    if (its_paper_ != nullptr) its_paper_->set_quick(!r_.exact && !r_.as_run);
-    record<Model, Config>(1, [&](const Model& m) {
-      const auto& c = m.config();
-      m.decode(
-          values({r_.batch, c.latent_channels, r_.height / c.scale_factor(), r_.width / c.scale_factor()}));
-    });
-    if (its_paper_ != nullptr) its_paper_->set_quick(false);
-    out_.not_loaded = "the encoder";
+  std::string not_loaded() const {
+    const std::string& kind = component_.class_name;
+    if (kind == "Mistral3ForConditionalGeneration")
+      return "layers above the 30th, the head and the vision tower";
+    if (kind == "Qwen3ForCausalLM") return "layers above the 27th and the head";
+    return kind.starts_with("AutoencoderKL") ? "the encoder" : "";
   }
 
   const ModelFacts& model_;
@@ -198,7 +139,6 @@ class Recorder {
   const int ranks_;
   Context* const its_context_;
   Paper* const its_paper_;
-  int needed_ = 0;
   ComponentWeights weights_;
   ComponentPlan out_;
 };

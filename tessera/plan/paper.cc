@@ -109,6 +109,7 @@ Paper::Known Paper::compile(const graph::Program& program) const {
   options.num_replicas = mesh_->size();
   for (int device : mesh_->devices)
     options.device_ids.push_back(topology_->devices()[static_cast<std::size_t>(device)].id);
+  options.set_for_platform(topology_->platform_name());
   options.quick = quick_;
   std::string text = graph::write_text(program, kernels::lowerings(), choose_aliases(program));
   if (!quick_) known.text_key = program_key("", text, options.serialize());

@@ -39,6 +39,7 @@ Error located(const Error& error, const graph::Node& step) {
 
 pjrt::CompileOptions options_for(const graph::Mesh& mesh, const pjrt::Client& client) {
   pjrt::CompileOptions options;
+  options.set_for_platform(client.platform_name());
   // Where devices meet by themselves, a program is one for those of all processes.
   if (mesh.ranks_elsewhere > 0 && client.traits().concurrent_collectives) {
     options.num_replicas = mesh.ranks();

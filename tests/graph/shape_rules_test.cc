@@ -201,6 +201,18 @@ const Bad kBad[] = {
      {},
      {f({1, 5, 2, 3}), f({5, 3}), f({5, 3})},
      "rope(f32[1, 5, 2, 3], f32[5, 3], f32[5, 3]): wants x [B, S, H, D] with even D and f32 cos, sin [S, D]"},
+    {&kQkNormRope,
+     {{"streams", std::int64_t{2}}, {"norm", false}, {"rope", true}, {"halves", false}, {"eps", 1e-6}},
+     {f({1, 5, 2, 4}), f({1, 3, 2, 4}), f({5, 4}), f({5, 4})},
+     "qk_norm_rope(f32[1, 5, 2, 4], f32[1, 3, 2, 4], f32[5, 4], f32[5, 4]): wants streams [B, S, H, D], a "
+     "weight "
+     "[D] for each to norm them, and f32 cos, sin [S, D] with even D to rotate them"},
+    {&kQkNormRope,
+     {{"streams", std::int64_t{2}}, {"norm", true}, {"rope", false}, {"halves", false}, {"eps", 1e-6}},
+     {f({1, 5, 2, 4}), f({1, 3, 2, 4}), f({4})},
+     "qk_norm_rope(f32[1, 5, 2, 4], f32[1, 3, 2, 4], f32[4]): wants streams [B, S, H, D], a weight [D] for "
+     "each to "
+     "norm them, and f32 cos, sin [S, D] with even D to rotate them"},
     {&kModulate,
      {},
      {f({2, 5, 3}), f({1, 3}), f({1, 3})},

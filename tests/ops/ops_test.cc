@@ -445,6 +445,32 @@ TEST(Diffusion, Rope) {
   }
 }
 
+// Its numbers are those of the operations that it stands for.
+TEST(Diffusion, QkNormRope) {
+  for (DType dtype : kDtypes) {
+    auto of = [&](const Shape& shape, unsigned seed) {
+      return upload(random_array(shape, dtype, 1, seed), dtype);
+    };
+    Tensor x = of({2, 3, 2, 6}, 1), y = of({2, 4, 2, 6}, 2), a = of({6}, 3), b = of({6}, 4);
+    Tensor cos = upload(random_array({7, 6}, DType::kF32, 1, 5), DType::kF32);
+    Tensor sin = upload(random_array({7, 6}, DType::kF32, 1, 6), DType::kF32);
+    const Tensor streams[] = {x, y}, weights[] = {a, b};
+    Tensor joined = concatenate({rms_norm(x, a, 1e-5), rms_norm(y, b, 1e-5)}, 1);
+    auto expect_same = [&](const Tensor& got, const Tensor& wanted, const char* what) {
+      ASSERT_EQ(got.shape(), wanted.shape()) << what;
+      EXPECT_EQ(got.to_f32(), wanted.to_f32()) << what;
+    };
+    for (bool halves : {false, true}) {
+      expect_same(qk_norm_rope(streams, weights, 1e-5, cos, sin, halves), rope(joined, cos, sin, halves),
+                  "all");
+      expect_same(qk_norm_rope(std::span(&joined, 1), {}, 0, cos, sin, halves),
+                  rope(joined, cos, sin, halves), "rotated");
+    }
+    expect_same(qk_norm_rope(streams, weights, 1e-5), joined, "normed");
+    expect_same(qk_norm_rope(streams, {}, 0), concatenate({x, y}, 1), "joined");
+  }
+}
+
 TEST(Diffusion, ModulateAndGatedAdd) {
   for (DType dtype : kDtypes) {
     Array x = random_array({2, 3, 5}, dtype, 1, 1), a = random_array({2, 5}, dtype, 1, 2),

@@ -97,7 +97,7 @@ TEST(GroupOffload, UploadsWhileItComputes) {
   TracedMesh traced(context, context.mesh());
   traced.keep_events(true);
   auto lone = LoneComponent::load(checkpoint::ModelFolder::open(flux(12, 24).string()), "transformer");
-  LoneInput input{.size = 64, .batch = 1};
+  CallSizes input{.height = 64, .width = 64};
   auto call = lone->call(input, context, traced.mesh(), DType::kF32);
   nn::BlockStream stream(*lone->component().module, *lone->component().store, context, traced.mesh(),
                          DType::kF32, [&](const std::string& block, const std::function<void()>& upload) {

@@ -188,6 +188,31 @@ TEST_F(PluginFaults, EveryCodeIsTranslated) {
   }
 }
 
+// Another version of a compiler may not know a setting: the program is compiled without.
+TEST_F(PluginFaults, SettingsThatTheCompilerDoesNotKnow) {
+  auto client = plugin_->create_client();
+  auto topology = plugin_->topology("name");
+  CompileOptions options, plain;
+  options.set_for_platform("tpu");
+  ASSERT_EQ(options.settings.size(), 1u);
+  std::string setting = options.settings.begin()->first;
+  client->compile("text", options);
+  EXPECT_EQ(control_.compile_options, options.serialize());
+  EXPECT_THAT(control_.compile_options, HasSubstr(setting));
+  control_.unknown_setting = setting;
+  client->compile("text", options);
+  EXPECT_EQ(control_.compile_options, plain.serialize());
+  control_.compile_options.clear();
+  topology->compile("text", options);
+  EXPECT_EQ(control_.compile_options, plain.serialize());
+  // Other faults are reported at once.
+  control_.faults.calls["PJRT_Client_Compile"] = PJRT_Error_Code_INTERNAL;
+  EXPECT_EQ(error_of([&] { client->compile("text", options); }), "internal: PJRT_Client_Compile: planned");
+  CompileOptions elsewhere;
+  elsewhere.set_for_platform("cpu");
+  EXPECT_TRUE(elsewhere.settings.empty());
+}
+
 TEST_F(PluginFaults, AMessageIsOneLine) {
   auto client = plugin_->create_client();
   control_.faults.calls["PJRT_Client_Compile"] = PJRT_Error_Code_INTERNAL;

@@ -195,6 +195,10 @@ TEST(CompileOptionsProto, IsWhatProtobufWrites) {
   // computation_count: 1 computation_devices {replica_device_ids: [3, 200]}}}
   EXPECT_EQ(hex({.num_replicas = 2, .device_ids = {3, 200}}), "1a11200228014a0b080210011a050a0303c801");
   EXPECT_EQ(hex({.device_ids = {}, .quick = true}), "1a0720012801c00113");  // optimization_level: 19
+  // env_option_overrides {key: "ab" value {int_field: 300}}
+  EXPECT_EQ(hex({.device_ids = {}, .settings = {{"ab", 300}}}),
+            "1a04200128013a090a0261621203"
+            "18ac02");
 }
 
 }  // namespace

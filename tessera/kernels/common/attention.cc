@@ -1,10 +1,12 @@
 #include "tessera/kernels/common/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "tessera/graph/shape_rules.h"
 #include "tessera/kernels/common/helpers.h"
+#include "tessera/kernels/common/norm.h"
 #include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
@@ -126,9 +128,25 @@ Value lower_rope(Writer& w, const OpCall& call, Operands x) {
   return w.convert(y, call.result.dtype);
 }
 
+Value lower_qk_norm_rope(Writer& w, const OpCall& call, Operands x, graph::Lowering norm,
+                         graph::Lowering rope) {
+  auto streams = static_cast<std::size_t>(call.attributes.get<std::int64_t>("streams"));
+  std::vector<Value> parts(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(streams));
+  if (call.attributes.get<bool>("norm")) {
+    for (std::size_t i = 0; i < streams; ++i)
+      parts[i] = norm(w, {call.op, call.attributes, x[i].type}, std::array{x[i], x[streams + i]});
+  }
+  Value y = streams == 1 ? parts[0] : w.concatenate(parts, 1);
+  if (!call.attributes.get<bool>("rope")) return y;
+  return rope(w, call, std::array{y, x[x.size() - 2], x.back()});
+}
+
 void register_attention(graph::LoweringTable& t) {
   t.add(graph::kAttention.name, attention);
   t.add(graph::kRope.name, lower_rope);
+  t.add(graph::kQkNormRope.name, [](Writer& w, const OpCall& call, Operands x) {
+    return lower_qk_norm_rope(w, call, x, lower_rms_norm, lower_rope);
+  });
 }
 
 }  // namespace tessera::kernels

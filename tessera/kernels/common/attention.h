@@ -23,4 +23,10 @@ graph::Value lower_attention(graph::Writer& writer, const graph::OpCall& call,
 graph::Value lower_rope(graph::Writer& writer, const graph::OpCall& call,
                         std::span<const graph::Value> operands);
 
+// qk_norm_rope(streams..., weights..., cos, sin): rms_norm, as `norm` lowers it, concatenate and rope, as
+// `rope` does, one after another.
+graph::Value lower_qk_norm_rope(graph::Writer& writer, const graph::OpCall& call,
+                                std::span<const graph::Value> operands, graph::Lowering norm,
+                                graph::Lowering rope);
+
 }  // namespace tessera::kernels

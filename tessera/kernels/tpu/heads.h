@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -13,8 +14,15 @@
 // memory.
 namespace tessera::kernels::tpu {
 
+// x is one stream [B, S, H D], or two with S = rows and S = second_rows, whose results are joined.
 struct HeadsShape {
-  std::int64_t batch = 1, rows = 0, heads = 1, head_size = 0;
+  std::int64_t batch = 1, rows = 0, heads = 1, head_size = 0, second_rows = 0;
+};
+
+// What is done to x: the RMS norm of each head, then the rotary embedding.
+struct HeadsWork {
+  std::optional<double> eps;  // of the norm
+  bool rope = false;
 };
 
 // Heads come in groups that fill whole lanes, and some groups make a block of a window.
@@ -25,25 +33,25 @@ struct HeadsTiles {
   std::int64_t vmem_bytes = 0;
 };
 
-// Whether the kernels serve the shape: head sizes that divide 128 or are multiples of it, and as many heads
-// as fill whole lanes.
+// Whether the kernel serves the shape: head sizes that divide 128 or are multiples of it, as many heads as
+// fill whole lanes, and, of two streams, a first one whose rows are a multiple of 16.
 bool serves(const HeadsShape& shape);
 HeadsTiles choose_tiles(const HeadsShape& shape, std::int64_t max_rows = 256, std::int64_t max_lanes = 1024);
 
-// The module of rms_norm over each head. Operands: x [B, S, H D] in bf16, the weight [1, width] in f32
-// (repeated for each head of a group). Result like x.
-std::string rms_norm_module(const HeadsShape& shape, const HeadsTiles& tiles, double eps);
+// The module. Operands: the streams [B, S, H D] in bf16; for the norm a weight [1, width] in f32 for each
+// stream (repeated for each head of a group); for the rotary embedding cos and sin [S, width] in f32, S the
+// rows of both streams, and a matrix [width, width] in bf16 that puts to each place its partner in the pair,
+// negated for the first of the two. Result: [B, S, H D] in bf16. What is normed is rounded before it is
+// rotated.
+std::string heads_module(const HeadsShape& shape, const HeadsTiles& tiles, const HeadsWork& work);
 
-// The module of the rotary embedding. Operands: x [B, S, H D] in bf16; cos and sin [S, width] in f32; a
-// matrix [width, width] in bf16 that puts to each place its partner in the pair, negated for the first of the
-// two. Result like x.
-std::string rope_module(const HeadsShape& shape, const HeadsTiles& tiles);
-
-// The lowerings of rms_norm(x, weight) and rope(x, cos, sin): the kernels where x is [B, S, H, D] in bf16 and
-// they serve, else the common decomposition.
+// The lowerings of rms_norm(x, weight), rope(x, cos, sin) and qk_norm_rope: the kernel where x is
+// [B, S, H, D] in bf16 and it serves, else the common decomposition.
 graph::Value lower_rms_norm(graph::Writer& writer, const graph::OpCall& call,
                             std::span<const graph::Value> operands);
 graph::Value lower_rope(graph::Writer& writer, const graph::OpCall& call,
                         std::span<const graph::Value> operands);
+graph::Value lower_qk_norm_rope(graph::Writer& writer, const graph::OpCall& call,
+                                std::span<const graph::Value> operands);
 
 }  // namespace tessera::kernels::tpu

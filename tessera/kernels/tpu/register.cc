@@ -9,6 +9,7 @@ void register_tpu(graph::LoweringTable& t) {
   t.add(graph::kAttention.name, tpu::lower_attention, "tpu");
   t.add(graph::kRmsNorm.name, tpu::lower_rms_norm, "tpu");
   t.add(graph::kRope.name, tpu::lower_rope, "tpu");
+  t.add(graph::kQkNormRope.name, tpu::lower_qk_norm_rope, "tpu");
 }
 
 }  // namespace tessera::kernels

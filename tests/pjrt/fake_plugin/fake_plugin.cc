@@ -450,6 +450,12 @@ PJRT_Executable* make_executable(std::size_t outputs) {
   return track("executable", new PJRT_Executable{outputs});
 }
 
+PJRT_Error* refuse_setting(std::string_view options) {
+  const std::string& name = control.unknown_setting;
+  if (name.empty() || options.find(name) == std::string_view::npos) return nullptr;
+  return make_error(PJRT_Error_Code_INVALID_ARGUMENT, "No such compile option: '" + name + "'");
+}
+
 void keep_program(const PJRT_Program* program, const char* options, std::size_t size) {
   if (program->struct_size != PJRT_Program_STRUCT_SIZE) ++control.bad_arguments;
   control.program.assign(program->code, program->code_size);
@@ -459,6 +465,8 @@ void keep_program(const PJRT_Program* program, const char* options, std::size_t 
 
 PJRT_Error* client_compile(PJRT_Client_Compile_Args* args) {
   BEGIN(PJRT_Client_Compile);
+  if (PJRT_Error* refused = refuse_setting({args->compile_options, args->compile_options_size}))
+    return refused;
   keep_program(args->program, args->compile_options, args->compile_options_size);
   args->executable = make_loaded(args->client);
   return nullptr;
@@ -466,6 +474,8 @@ PJRT_Error* client_compile(PJRT_Client_Compile_Args* args) {
 
 PJRT_Error* compile(PJRT_Compile_Args* args) {
   BEGIN(PJRT_Compile);
+  if (PJRT_Error* refused = refuse_setting({args->compile_options, args->compile_options_size}))
+    return refused;
   keep_program(args->program, args->compile_options, args->compile_options_size);
   args->executable = make_executable(control.outputs);
   return nullptr;

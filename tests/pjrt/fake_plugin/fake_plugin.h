@@ -33,6 +33,7 @@ struct Control {
     std::size_t rank = 0;  // of every buffer, as the plugin tells it; 0 for the truth
   } faults;
 
+  std::string unknown_setting;  // what its compiler refuses
   std::string platform = "cpu";
   std::size_t outputs = 1;
 
